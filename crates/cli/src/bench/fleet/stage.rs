@@ -1,0 +1,53 @@
+//! Where a benchmark takes place: the network, if it has one of its own, and
+//! the switch.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::Setting;
+use super::places::{Place, own_command, places};
+use crate::bench::process::Process;
+use crate::net::Network;
+
+const SWITCH_START: Duration = Duration::from_secs(30);
+
+/// A network with a running switch. Dropping it ends the switch, then removes
+/// the network.
+pub struct Stage {
+    pub switch: Process,
+    /// `host:port` of the switch's controller.
+    pub controller: String,
+    /// The ranks'.
+    pub places: Vec<Place>,
+    _network: Option<Network>,
+}
+
+impl Stage {
+    /// Builds the network and starts the switch.
+    pub fn build(setting: &Setting) -> anyhow::Result<Stage> {
+        let network = setting.link.map(|link| Network::build(std::process::id(), setting.ranks, link)).transpose()?;
+        let (switch_place, places) = places(network.as_ref(), setting.ranks)?;
+        let (switch, controller) = start_switch(&switch_place, setting.spin_us)?;
+        Ok(Stage { switch, controller, places, _network: network })
+    }
+}
+
+fn start_switch(place: &Place, spin_us: Option<u64>) -> anyhow::Result<(Process, String)> {
+    let mut command = own_command()?;
+    let flags = ["switch", "--bind", &place.address, "--json", "--end-with-parent"];
+    command.extend(flags.map(OsString::from));
+    if let Some(spin_us) = spin_us {
+        command.extend(["--spin-us".into(), OsString::from(spin_us.to_string())]);
+    }
+    for port in ["--data-port", "--control-port", "--http-port"] {
+        command.extend([port, "0"].map(OsString::from));
+    }
+    let mut process = Process::start("the switch".into(), place.namespace.as_deref(), &command, &[])?;
+    let hello = process.as_mut().receive(SWITCH_START)?;
+    let controller = hello.get("control").and_then(Value::as_str).context("the switch did not say its address")?;
+    let controller = controller.to_owned();
+    Ok((process, controller))
+}

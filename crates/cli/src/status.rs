@@ -1,0 +1,91 @@
+//! `fanin status` and `fanin drain`.
+
+use std::time::Duration;
+
+use clap::Args;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{ContentArrangement, Table};
+use fanin_control::proto::{JobState, JobStatus, StatusResponse, WorkerState};
+
+use crate::connection::Connection;
+
+/// Flags of `fanin status`.
+#[derive(Args, Debug)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Flags of `fanin drain`.
+#[derive(Args, Debug)]
+pub struct DrainArguments {
+    #[command(flatten)]
+    connection: Connection,
+    /// Stop after this long even if jobs still run.
+    #[arg(long, value_name = "MS", default_value_t = 30_000)]
+    deadline_ms: u64,
+}
+
+/// Prints what the switch knows.
+pub fn run(arguments: &StatusArguments) -> anyhow::Result<i32> {
+    let status = arguments.connection.connect()?.status()?;
+    println!("{}", summary(&status));
+    if !status.jobs.is_empty() {
+        println!("{}", jobs(&status.jobs));
+    }
+    Ok(0)
+}
+
+/// Asks the switch to drain.
+pub fn drain(arguments: &DrainArguments) -> anyhow::Result<i32> {
+    let client = arguments.connection.connect()?;
+    let running = client.drain(Duration::from_millis(arguments.deadline_ms))?;
+    println!("the switch drains: {running} jobs still run, new ones are refused");
+    Ok(0)
+}
+
+fn summary(status: &StatusResponse) -> String {
+    let capacity = status.capacity.clone().unwrap_or_default();
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "fanin switch {}, up {} s{}: {} of {} jobs, {:.1} of {:.1} MiB of slot memory free",
+        status.switch_version,
+        status.uptime_ms / 1000,
+        if status.draining { ", draining" } else { "" },
+        capacity.job_count,
+        capacity.job_count_max,
+        mib(capacity.slot_memory_bytes_free),
+        mib(capacity.slot_memory_bytes_total),
+    )
+}
+
+fn jobs(jobs: &[JobStatus]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["job", "state", "workers", "slots in use", "received", "sent", "resends answered", "drops"]);
+    for job in jobs {
+        let counters = job.counters.clone().unwrap_or_default();
+        let attached = job.workers.iter().filter(|worker| worker.state() == WorkerState::Attached).count();
+        table.add_row([
+            job.job_name.clone(),
+            state(job),
+            format!("{attached} of {}", job.world_size),
+            format!("{} of {}", job.slots_in_use, job.slot_count),
+            format!("{:.1} MB", counters.received_bytes as f64 / 1e6),
+            format!("{:.1} MB", counters.sent_bytes as f64 / 1e6),
+            counters.resends_answered.to_string(),
+            counters.drops.iter().map(|drop| format!("{} {}", drop.reason, drop.count)).collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    table
+}
+
+/// A job's state in words, with what it waits for.
+pub(crate) fn state(job: &JobStatus) -> String {
+    match job.state() {
+        JobState::Waiting => format!("waits for ranks {:?}", job.missing_ranks),
+        JobState::Running => "running".into(),
+        JobState::Broken => format!("broken: {}", job.broken_reason),
+        JobState::Unspecified => "unknown".into(),
+    }
+}

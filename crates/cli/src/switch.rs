@@ -1,0 +1,158 @@
+//! `fanin switch`: run the software switch until told to stop.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use fanin_net::Loss;
+use fanin_switch::dataplane::{DataplaneConfig, SPIN_DEFAULT, UdpDataplane};
+use fanin_switch::{Config, Daemon, DrainOutcome, Handle};
+
+use crate::bench::process::end_with_parent;
+use crate::bench::units::parse_loss;
+
+/// Flags of `fanin switch`; what is not given comes from `--config`, or is the default.
+#[derive(Args, Debug, Default)]
+pub struct Arguments {
+    /// TOML file with any of the settings; flags win.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address of the controller and the data plane. Default: all of this host's.
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
+    /// TCP port of the controller; 0 takes a free one. Default: 50099.
+    #[arg(long, value_name = "PORT")]
+    control_port: Option<u16>,
+    /// First UDP port of the data plane, one per thread; 0 takes free ones. Default: 48864 (0xBEE0).
+    #[arg(long, value_name = "PORT")]
+    data_port: Option<u16>,
+    /// TCP port of dashboard and /metrics; 0 takes a free one. Default: 50080 on loopback only.
+    #[arg(long, value_name = "PORT")]
+    http_port: Option<u16>,
+    /// Address of dashboard and /metrics. They have no login.
+    #[arg(long, value_name = "IP")]
+    http_bind: Option<IpAddr>,
+    /// Address that workers are told to send data to, where it differs from --bind.
+    #[arg(long, value_name = "IP")]
+    advertise: Option<IpAddr>,
+    /// Data-plane threads. One moves tens of Gbit/s.
+    #[arg(long, value_name = "N")]
+    threads: Option<u16>,
+    /// Slot memory of all jobs together.
+    #[arg(long, value_name = "BYTES")]
+    slot_memory: Option<u64>,
+    /// Silence after which a worker is taken for lost.
+    #[arg(long, value_name = "MS")]
+    lease_ms: Option<u64>,
+    /// TOML file of tokens, tenants and quotas; without it anybody may join.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// PEM certificate chain; turns TLS on.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// PEM private key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// How long running jobs may take to finish after SIGTERM or Ctrl-C.
+    #[arg(long, value_name = "MS")]
+    drain_ms: Option<u64>,
+    /// How long a data-plane thread polls before it sleeps; between two looks it gives its core to others.
+    #[arg(long, value_name = "US", default_value_t = SPIN_DEFAULT.as_micros() as u64)]
+    spin_us: u64,
+    /// Lose each datagram with this chance, both ways (for tests).
+    #[arg(long, value_name = "P", default_value = "0", value_parser = parse_loss)]
+    loss: f64,
+    /// Seed of the losses.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    loss_seed: u64,
+    /// Print the addresses as one line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// For programs that start a switch for themselves.
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
+}
+
+/// Runs until SIGTERM, SIGINT or `fanin drain`, then drains.
+pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
+    if arguments.end_with_parent {
+        end_with_parent();
+    }
+    let config = configuration(arguments)?;
+    let dataplane = UdpDataplane::start(&DataplaneConfig {
+        spin: Duration::from_micros(arguments.spin_us),
+        loss: (arguments.loss > 0.0).then_some(Loss { probability: arguments.loss, seed: arguments.loss_seed }),
+        ..config.dataplane()
+    })?;
+    let handle = Daemon::start(&config, Arc::new(dataplane))?;
+    announce(&handle, arguments.json)?;
+    match handle.run_until_stopped()? {
+        DrainOutcome::Idle => Ok(0),
+        DrainOutcome::CutShort => {
+            eprintln!("fanin switch: stopped while jobs were running");
+            Ok(1)
+        }
+    }
+}
+
+fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
+    let mut config = match &arguments.config {
+        None => Config::default(),
+        Some(file) => Config::read(file)?,
+    };
+    if let Some(address) = arguments.bind {
+        config.control_address.set_ip(address);
+        config.data.address = address;
+    }
+    if let Some(port) = arguments.control_port {
+        config.control_address.set_port(port);
+    }
+    set(&mut config.data.port_base, arguments.data_port);
+    set(&mut config.data.thread_count, arguments.threads);
+    set(&mut config.limits.slot_memory_bytes, arguments.slot_memory);
+    set(&mut config.limits.lease_ms, arguments.lease_ms);
+    set(&mut config.drain_limit_ms, arguments.drain_ms);
+    config.http_address = config.http_address.map(|address| {
+        let ip = arguments.http_bind.unwrap_or(address.ip());
+        SocketAddr::new(ip, arguments.http_port.unwrap_or(address.port()))
+    });
+    config.data_address_advertised = arguments.advertise.or(config.data_address_advertised);
+    config.tenants_file = arguments.tokens.clone().or(config.tenants_file);
+    config.tls_certificate_file = arguments.tls_cert.clone().or(config.tls_certificate_file);
+    config.tls_key_file = arguments.tls_key.clone().or(config.tls_key_file);
+    config.check().context("the switch's settings")?;
+    Ok(config)
+}
+
+fn set<T: Copy>(place: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *place = value;
+    }
+}
+
+fn announce(handle: &Handle, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    let control = handle.control_address();
+    let data = handle.data_ports();
+    let http = handle.http_address();
+    if json {
+        let line = serde_json::json!({ "control": control, "data": data, "http": http });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(out, "fanin switch: controller on {control}, data on {}", list(&data))?;
+        if let Some(http) = http {
+            writeln!(out, "dashboard: http://{http}/   metrics: http://{http}/metrics")?;
+        }
+        writeln!(out, "workers: FANIN_SWITCH=<this host>:{}   stop: Ctrl-C", control.port())?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
+}

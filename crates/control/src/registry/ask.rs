@@ -1,0 +1,167 @@
+//! What a rank asks for, checked against what the switch and the packet format can do.
+
+use super::Limits;
+use crate::proto::JoinRequest;
+use crate::{ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
+
+/// Longest job name, run id and worker label, in bytes.
+const NAME_BYTES_MAX: usize = 128;
+/// A p4app-switchML packet has one of these element counts (128 to 1024 bytes of data).
+const P4APP_ELEMENT_COUNTS: [u32; 4] = [32, 64, 128, 256];
+/// The worker bitmap of the p4app-switchML program is one 32-bit word.
+const P4APP_WORLD_SIZE_MAX: u32 = 32;
+
+/// What all ranks of a job must say alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobShape {
+    /// Number of ranks.
+    pub world_size: u16,
+    /// Worker threads with a socket each, per rank.
+    pub lane_count: u16,
+    /// Layout of the datagrams.
+    pub wire_format: WireFormat,
+}
+
+/// A checked [`JoinRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinAsk {
+    /// Chosen by the user.
+    pub job_name: String,
+    /// The same on all ranks of one run.
+    pub run_id: String,
+    /// Less than `shape.world_size`.
+    pub rank: u16,
+    /// What the ranks must agree on.
+    pub shape: JobShape,
+    /// A power of two, or `None` to let the switch choose.
+    pub slots_per_lane_wanted: Option<u32>,
+    /// At least 1 and at most the switch's limit.
+    pub element_count_max: u16,
+    /// Bounded by the switch's limit.
+    pub wait_ms: u64,
+    /// For people.
+    pub worker_label: String,
+    /// Equal for ranks that can share memory; `None` where this rank contributes for itself.
+    pub host_key: Option<String>,
+}
+
+impl JoinAsk {
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// [`ErrorCode::VersionMismatch`] or [`ErrorCode::InvalidRequest`], naming the field, its value and its bounds.
+    pub fn check(request: JoinRequest, limits: &Limits) -> Result<Self, ControlError> {
+        check_version(request.protocol_version)?;
+        check_name("job_name", &request.job_name)?;
+        check_name("run_id", &request.run_id)?;
+        let shape = check_shape(&request, limits)?;
+        if request.rank >= request.world_size {
+            return Err(invalid("rank", request.rank, 0, request.world_size - 1));
+        }
+        Ok(Self {
+            rank: request.rank as u16,
+            shape,
+            slots_per_lane_wanted: check_slots(&request, limits)?,
+            element_count_max: check_element_count(&request, limits)?,
+            wait_ms: request.wait_ms.clamp(1, limits.wait_ms_max),
+            worker_label: request.worker_label.chars().take(NAME_BYTES_MAX).collect(),
+            host_key: check_host_key(request.host_key)?,
+            job_name: request.job_name,
+            run_id: request.run_id,
+        })
+    }
+}
+
+fn check_version(version: u32) -> Result<(), ControlError> {
+    if version == PROTOCOL_VERSION {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        ErrorCode::VersionMismatch,
+        format!("the worker speaks control protocol {version}, the switch speaks {PROTOCOL_VERSION}"),
+        "Install the same release of fanin on workers and switch",
+    ))
+}
+
+fn check_name(field: &str, value: &str) -> Result<(), ControlError> {
+    if (1..=NAME_BYTES_MAX).contains(&value.len()) && !value.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("{field} has {} bytes", value.len()),
+        format!("Use 1 to {NAME_BYTES_MAX} bytes without control characters"),
+    ))
+}
+
+fn check_host_key(key: String) -> Result<Option<String>, ControlError> {
+    if key.is_empty() {
+        return Ok(None);
+    }
+    check_name("host_key", &key).map(|()| Some(key))
+}
+
+fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, ControlError> {
+    let wire_format = request.wire_format();
+    let world_size_max = match wire_format {
+        WireFormat::Unspecified => return Err(unknown_format(request.wire_format)),
+        WireFormat::FaninV1 => u32::from(limits.world_size_max),
+        WireFormat::P4appSwitchml => P4APP_WORLD_SIZE_MAX.min(limits.world_size_max.into()),
+    };
+    Ok(JobShape {
+        world_size: in_range("world_size", request.world_size, 1, world_size_max)?,
+        lane_count: in_range("lane_count", request.lane_count, 1, limits.lane_count_max.into())?,
+        wire_format,
+    })
+}
+
+fn check_slots(request: &JoinRequest, limits: &Limits) -> Result<Option<u32>, ControlError> {
+    let wanted = request.slots_per_lane_wanted;
+    if wanted == 0 {
+        return Ok(None);
+    }
+    let most = limits.slots_per_lane_bound(request.lane_count);
+    if wanted > most {
+        return Err(invalid("slots_per_lane_wanted", wanted, 1, most));
+    }
+    Ok(Some(wanted.next_power_of_two()))
+}
+
+fn check_element_count(request: &JoinRequest, limits: &Limits) -> Result<u16, ControlError> {
+    let count = request.element_count_max;
+    if request.wire_format() != WireFormat::P4appSwitchml {
+        let offered = in_range("element_count_max", count, 1, u16::MAX.into())?;
+        return Ok(offered.min(limits.element_count_max));
+    }
+    if !P4APP_ELEMENT_COUNTS.contains(&count) || count > limits.element_count_max.into() {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            format!("element_count_max is {count}"),
+            format!("The p4app-switchML format has 32, 64, 128 or 256, here at most {}", limits.element_count_max),
+        ));
+    }
+    Ok(count as u16)
+}
+
+fn in_range(field: &str, value: u32, least: u32, most: u32) -> Result<u16, ControlError> {
+    if (least..=most).contains(&value) {
+        return Ok(value as u16);
+    }
+    Err(invalid(field, value, least, most))
+}
+
+fn invalid(field: &str, value: u32, least: u32, most: u32) -> ControlError {
+    ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("{field} is {value}"),
+        format!("This switch takes {least} to {most} here"),
+    )
+}
+
+fn unknown_format(value: i32) -> ControlError {
+    ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("the switch does not know wire format number {value}"),
+        "Use `fanin v1` or `p4app-switchML`, and the same release on workers and switch",
+    )
+}

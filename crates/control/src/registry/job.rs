@@ -1,0 +1,159 @@
+//! A complete job and its members.
+
+use super::{Assignment, RunKey, Ticket};
+use crate::proto::{JobState, JobStatus, Report, WorkerState, WorkerStatus};
+
+/// Names one `Attach` stream, so that the end of an old stream does not end its successor.
+pub type StreamId = u64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JobPhase {
+    /// Waits for the data plane.
+    Installing,
+    Running,
+    Broken {
+        reason: String,
+        remove_at_ms: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberState {
+    Joined,
+    Attached(StreamId),
+    Left,
+    Lost,
+}
+
+pub(super) struct Member {
+    pub(super) ticket: Ticket,
+    pub(super) label: String,
+    pub(super) state: MemberState,
+    pub(super) lease_until_ms: u64,
+    last_report: Option<(u64, Report)>,
+}
+
+impl Member {
+    pub(super) fn new(ticket: Ticket, label: String) -> Self {
+        Self { ticket, label, state: MemberState::Joined, lease_until_ms: u64::MAX, last_report: None }
+    }
+
+    pub(super) fn is_present(&self) -> bool {
+        matches!(self.state, MemberState::Joined | MemberState::Attached(_))
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        matches!(self.state, MemberState::Attached(_))
+    }
+
+    pub(super) fn record(&mut self, now_ms: u64, report: Report) {
+        self.last_report = Some((now_ms, report));
+    }
+
+    fn status(&self, rank: usize, now_ms: u64) -> WorkerStatus {
+        WorkerStatus {
+            rank: rank as u32,
+            state: self.proto_state().into(),
+            label: self.label.clone(),
+            report_age_ms: self.last_report.as_ref().map(|(at_ms, _)| now_ms.saturating_sub(*at_ms)),
+            last_report: self.last_report.as_ref().map(|(_, report)| without_secret(report)),
+            ..WorkerStatus::default()
+        }
+    }
+
+    fn proto_state(&self) -> WorkerState {
+        match self.state {
+            MemberState::Joined => WorkerState::Joined,
+            MemberState::Attached(_) => WorkerState::Attached,
+            MemberState::Left => WorkerState::Left,
+            MemberState::Lost => WorkerState::Lost,
+        }
+    }
+}
+
+/// Status is shown to people who need not know the job's token.
+fn without_secret(report: &Report) -> Report {
+    Report { job_token: 0, ..report.clone() }
+}
+
+pub(super) struct Job {
+    pub(super) key: RunKey,
+    pub(super) assignment: Assignment,
+    pub(super) phase: JobPhase,
+    /// Indexed by rank.
+    pub(super) members: Vec<Member>,
+    pub(super) since_ms: u64,
+}
+
+impl Job {
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.phase, JobPhase::Broken { .. })
+    }
+
+    pub(super) fn is_deserted(&self) -> bool {
+        !self.members.iter().any(Member::is_present)
+    }
+
+    pub(super) fn attached_ranks(&self) -> Vec<u16> {
+        let members = self.members.iter().enumerate();
+        members.filter(|(_, member)| member.is_attached()).map(|(rank, _)| rank as u16).collect()
+    }
+
+    /// Ranks whose lease is over, with what they did last.
+    pub(super) fn expired_ranks(&self, now_ms: u64) -> Vec<(u16, MemberState)> {
+        let members = self.members.iter().enumerate();
+        members
+            .filter(|(_, member)| member.is_present() && member.lease_until_ms <= now_ms)
+            .map(|(rank, member)| (rank as u16, member.state))
+            .collect()
+    }
+
+    pub(super) fn next_expiry_ms(&self) -> Option<u64> {
+        let present = self.members.iter().filter(|member| member.is_present());
+        let lease = present.map(|member| member.lease_until_ms).min();
+        match self.phase {
+            JobPhase::Installing => None,
+            JobPhase::Running => lease,
+            JobPhase::Broken { remove_at_ms, .. } => Some(lease.map_or(remove_at_ms, |at_ms| at_ms.min(remove_at_ms))),
+        }
+    }
+
+    pub(super) fn status(&self, now_ms: u64) -> JobStatus {
+        let shape = self.assignment.shape;
+        let members = self.members.iter().enumerate();
+        JobStatus {
+            job_id: self.assignment.job_id,
+            job_name: self.key.job_name.clone(),
+            run_id: self.key.run_id.clone(),
+            tenant: self.key.tenant.clone(),
+            state: self.proto_state().into(),
+            world_size: shape.world_size.into(),
+            lane_count: shape.lane_count.into(),
+            slots_per_lane: self.assignment.slots_per_lane,
+            element_count_max: self.assignment.element_count_max.into(),
+            wire_format: shape.wire_format.into(),
+            slot_memory_bytes: self.assignment.slot_memory_bytes(),
+            slot_count: u32::from(shape.lane_count) * self.assignment.slots_per_lane,
+            age_ms: now_ms.saturating_sub(self.since_ms),
+            workers: members.map(|(rank, member)| member.status(rank, now_ms)).collect(),
+            broken_reason: self.broken_reason(),
+            host_of_rank: self.assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
+            ..JobStatus::default()
+        }
+    }
+
+    pub(super) fn broken_reason(&self) -> String {
+        match &self.phase {
+            JobPhase::Broken { reason, .. } => reason.clone(),
+            _ => String::new(),
+        }
+    }
+
+    fn proto_state(&self) -> JobState {
+        match self.phase {
+            JobPhase::Installing => JobState::Waiting,
+            JobPhase::Running => JobState::Running,
+            JobPhase::Broken { .. } => JobState::Broken,
+        }
+    }
+}

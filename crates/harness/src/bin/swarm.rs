@@ -1,0 +1,50 @@
+//! Runs simulated clusters from seeds: one of them with every step shown, or
+//! a range of them on all processors.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use fanin_harness::swarm;
+
+/// Simulated clusters from seeds.
+#[derive(Parser)]
+struct Arguments {
+    /// Replay this seed.
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Show every step of the seed.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Run all seeds of A..B, without B.
+    #[arg(long, value_parser = parse_range, default_value = "0..2000")]
+    seeds: (u64, u64),
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let (first, end) = text.split_once("..").ok_or("write a range as A..B")?;
+    let number = |text: &str| text.parse().map_err(|_| format!("{text} is not a number"));
+    Ok((number(first)?, number(end)?))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(seed) = arguments.seed {
+        println!("{:#?}", fanin_harness::Scenario::from_seed(seed));
+        return report(fanin_harness::run_seed(seed, arguments.trace).map(|summary| format!("{summary:?}")));
+    }
+    let (first, end) = arguments.seeds;
+    report(swarm::run(first..end).map(|total| total.to_string()))
+}
+
+fn report(outcome: Result<String, fanin_harness::Violation>) -> ExitCode {
+    match outcome {
+        Ok(text) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            eprintln!("{violation}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Everything that checks fanin's protocols as wholes.
+//!
+//! * [`cluster`] runs whole clusters — workers, links, one switch program,
+//!   virtual time — from a seed and checks every step (`--bin swarm`).
+//! * [`exhaustive`] tries every interleaving of clusters that are small enough.
+//! * [`operations`] lets a fuzzer choose each step of a cluster.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod collective;
+pub mod exhaustive;
+pub mod job;
+pub mod memory;
+pub mod operations;
+pub mod oracle;
+pub mod scenario;
+pub mod swarm;
+pub mod vectors;
+
+pub use cluster::{Cluster, Summary, Violation};
+pub use scenario::Scenario;
+
+/// Runs the scenario of a seed to its end.
+///
+/// # Errors
+/// The first violation of a checker.
+pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Violation> {
+    Cluster::new(Scenario::from_seed(seed), print).run()
+}

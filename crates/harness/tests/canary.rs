@@ -1,0 +1,49 @@
+//! `cargo test -p fanin-harness --features canary --test canary`: with the
+//! deliberate bug in the switch program, which forgets some workers' bit,
+//! each checker must fail. A checker that passes here checks nothing.
+#![cfg(feature = "canary")]
+
+use fanin_harness::exhaustive::{Scope, explore};
+use fanin_harness::operations::{self, Script};
+use fanin_harness::swarm;
+use fanin_protocol::switchml::WireFormat;
+
+fn is_double_count(what: &str) -> bool {
+    ["WRONG SUM", "counted as use", "counted twice", "had an effect"].iter().any(|sign| what.contains(sign))
+}
+
+#[test]
+fn the_swarm_finds_the_canary() {
+    let violation = swarm::run(0..2_000).expect_err("2000 seeds passed in spite of the canary");
+    println!("{violation}");
+    assert!(is_double_count(&violation.what), "{violation}");
+    assert!(violation.to_string().contains(&format!("--seed {} --trace", violation.seed)));
+    assert!(fanin_harness::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}
+
+#[test]
+fn the_exhaustive_search_finds_the_canary() {
+    let scope = Scope {
+        workers: 2,
+        slots: 2,
+        blocks: 3,
+        scaled: false,
+        losses: 2,
+        duplicates: 2,
+        early_timeouts: 0,
+        in_order: false,
+        wire_format: WireFormat::Fanin,
+    };
+    let found = explore(&scope).expect_err("no interleaving fails in spite of the canary");
+    println!("{found}");
+    assert!(is_double_count(&found.what), "{found}");
+    assert!(found.path.len() < 12, "a shortest way was expected: {found}");
+}
+
+#[test]
+fn the_operations_find_the_canary() {
+    let found = (0..3_000).find_map(|seed| operations::run(&Script::from_seed(seed)).err());
+    let what = found.expect("3000 scripts passed in spite of the canary");
+    println!("{what}");
+    assert!(is_double_count(&what), "{what}");
+}

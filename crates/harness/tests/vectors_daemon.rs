@@ -1,0 +1,312 @@
+//! Plays the conformance vectors to the real data plane, over UDP sockets on
+//! loopback: one socket per job, lane and rank, as workers have them.
+//!
+//! Nothing is waited for blindly. Behind each packet a further worker of a
+//! job of its own sends a Probe, and then a second one. The thread takes
+//! datagrams in order and sends what a batch caused before it receives the
+//! next, so once the second Probe is back, all that the packet caused lies in
+//! the sockets, and what does not lie there was not sent.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fanin_harness::vectors::{Exchange, Outcome, Source, Target, Vector, load_folder, replay};
+use fanin_protocol::DropReason;
+use fanin_protocol::switchml::{JobConfig, WireFormat};
+use fanin_switch::dataplane::{DataplaneConfig, UdpDataplane};
+use fanin_switch::dataplane_api::{Dataplane, JobInstall, TrafficCounters};
+use fanin_wire::generated::{BLOCK_EXPONENT_NOT_NEEDED, HEADER_BYTES, RANK_ALL};
+use fanin_wire::{ElementFormat, Kind, Operator, fanin};
+
+/// Job of the fences; no vector uses its number.
+const FENCE: JobConfig = JobConfig {
+    job_id: 0xfe,
+    job_token: 0xfe,
+    worker_count: 1,
+    lane_count: 1,
+    slots_per_lane: 1,
+    element_count_max: 1,
+    wire_format: WireFormat::Fanin,
+};
+/// For what cannot fail to come on loopback, on a machine that is loaded.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// For counters that another reader kept from being published.
+const COUNTERS_WAIT: Duration = Duration::from_millis(20);
+
+struct Job {
+    config: JobConfig,
+    /// By lane, then by rank.
+    sockets: Vec<UdpSocket>,
+}
+
+impl Job {
+    fn socket(&self, lane: u16, rank: u16) -> Option<&UdpSocket> {
+        self.sockets.get(usize::from(lane) * usize::from(self.config.worker_count) + usize::from(rank))
+    }
+}
+
+struct DaemonTarget {
+    dataplane: UdpDataplane,
+    address: SocketAddr,
+    jobs: Vec<Job>,
+    fence: UdpSocket,
+    stranger: UdpSocket,
+    sent_datagrams: u64,
+}
+
+impl DaemonTarget {
+    fn start() -> DaemonTarget {
+        let dataplane = UdpDataplane::start(&DataplaneConfig::default()).expect("a data plane on loopback");
+        let address = dataplane.ports()[0];
+        let (fence, stranger) = (socket(address), socket(address));
+        dataplane.install(job_install(&FENCE)).expect("the job of the fences");
+        DaemonTarget { dataplane, address, jobs: Vec::new(), fence, stranger, sent_datagrams: 0 }
+    }
+
+    fn send(&mut self, socket: &UdpSocket, packet: &[u8]) -> Result<(), String> {
+        self.sent_datagrams += 1;
+        socket.send(packet).map(|_| ()).map_err(|error| format!("send: {error}"))
+    }
+
+    /// Sends a Probe from `socket` and waits for its echo.
+    fn probe(&mut self, socket: &UdpSocket, config: &JobConfig, lane: u16, rank: u16) -> Result<(), String> {
+        let slot_index = lane * config.slots_per_lane as u16;
+        let mut packet = [0; HEADER_BYTES];
+        probe_header(config, slot_index, rank).seal(&mut packet);
+        self.send(socket, &packet)?;
+        let mut answer = [0; 64];
+        socket.set_nonblocking(false).map_err(|error| error.to_string())?;
+        let bytes = socket.recv(&mut answer).map_err(|error| format!("no echo of a Probe: {error}"))?;
+        match fanin::Header::parse(&answer[..bytes]) {
+            Ok((header, _)) if header.kind == Kind::ProbeReply => Ok(()),
+            other => Err(format!("no echo of a Probe but {other:?}")),
+        }
+    }
+
+    /// Returns when all that was sent before has been answered.
+    fn fence(&mut self) -> Result<(), String> {
+        let socket = self.fence.try_clone().map_err(|error| error.to_string())?;
+        self.probe(&socket, &FENCE, 0, 0)?;
+        self.probe(&socket, &FENCE, 0, 0)
+    }
+
+    /// Totals that include every datagram sent so far.
+    fn counters(&mut self) -> Result<TrafficCounters, String> {
+        let deadline = Instant::now() + ANSWER_WAIT;
+        let mut nudge = Instant::now() + COUNTERS_WAIT;
+        loop {
+            let total = self.dataplane.counters().total;
+            if total.received_datagrams == self.sent_datagrams {
+                return Ok(total);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} datagrams sent, {} received", self.sent_datagrams, total.received_datagrams));
+            }
+            if Instant::now() > nudge {
+                self.fence()?;
+                nudge = Instant::now() + COUNTERS_WAIT;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Empties all sockets.
+    fn collect(&self, source: Source) -> Result<Vec<(u16, Vec<u8>)>, String> {
+        let mut answers = Vec::new();
+        for (index, job) in self.jobs.iter().enumerate() {
+            for (place, socket) in job.sockets.iter().enumerate() {
+                let ranks = usize::from(job.config.worker_count);
+                let (lane, rank) = (place / ranks, place % ranks);
+                for datagram in waiting(socket)? {
+                    if index != source.job || lane != usize::from(source.lane) {
+                        return Err(format!("a datagram reached job {index}, lane {lane}, rank {rank}"));
+                    }
+                    answers.push((rank as u16, datagram));
+                }
+            }
+        }
+        let to_strangers = waiting(&self.stranger)?.into_iter().map(|datagram| (source.rank, datagram));
+        answers.extend(to_strangers);
+        Ok(answers)
+    }
+
+    fn make_known(&mut self, job: &Job) -> Result<(), String> {
+        let config = &job.config;
+        for lane in 0..config.lane_count {
+            for rank in 0..config.worker_count {
+                let socket = job.socket(lane, rank).expect("one per lane and rank");
+                if config.wire_format == WireFormat::P4app {
+                    let address = socket.local_addr().map_err(|error| error.to_string())?;
+                    self.dataplane.register(config.job_id, lane, rank, address);
+                } else {
+                    self.probe(socket, config, lane, rank)?;
+                }
+            }
+        }
+        // The mailbox is read in order: an answer means that all was done.
+        self.dataplane.inspect(config.job_id).map(|_| ()).ok_or_else(|| "the job cannot be inspected".into())
+    }
+}
+
+impl Target for DaemonTarget {
+    fn install(&mut self, config: &JobConfig) -> Result<(), String> {
+        self.dataplane.install(job_install(config)).map_err(|error| error.to_string())?;
+        let count = usize::from(config.lane_count) * usize::from(config.worker_count);
+        let job = Job { config: *config, sockets: (0..count).map(|_| socket(self.address)).collect() };
+        self.make_known(&job)?;
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    fn remove(&mut self, job_id: u32) -> Result<(), String> {
+        self.dataplane.inspect(job_id).ok_or_else(|| format!("no job {job_id:#x}"))?;
+        self.dataplane.remove(job_id);
+        let left = self.dataplane.inspect(job_id);
+        if left.is_none() { Ok(()) } else { Err(format!("job {job_id:#x} is still there")) }
+    }
+
+    fn exchange(&mut self, source: Source, packet: &[u8]) -> Result<Exchange, String> {
+        let before = self.counters()?;
+        let job = self.jobs.get(source.job).ok_or_else(|| format!("no job at position {}", source.job))?;
+        let own = job.socket(source.lane, source.rank).ok_or("no socket of that lane and rank")?;
+        let from = if source.is_registered { own } else { &self.stranger };
+        let from = from.try_clone().map_err(|error| error.to_string())?;
+        self.send(&from, packet)?;
+        self.fence()?;
+        let answers = self.collect(source)?;
+        let after = self.counters()?;
+        Ok(Exchange { outcome: outcome_of(&before, &after, &answers)?, answers })
+    }
+}
+
+/// What the counters say became of one packet.
+fn outcome_of(
+    before: &TrafficCounters,
+    after: &TrafficCounters,
+    answers: &[(u16, Vec<u8>)],
+) -> Result<Outcome, String> {
+    let dropped: Vec<DropReason> = DropReason::ALL
+        .into_iter()
+        .flat_map(|reason| {
+            let times = drops(after, reason) - drops(before, reason);
+            std::iter::repeat_n(reason, times as usize)
+        })
+        .collect();
+    let counted = [
+        after.contributions - before.contributions,
+        after.aggregates - before.aggregates,
+        after.resends_answered - before.resends_answered,
+    ];
+    let kind = answers.first().and_then(|(_, datagram)| Some(fanin::Header::parse(datagram).ok()?.0.kind));
+    match (counted, dropped.as_slice(), kind) {
+        ([1, 0, 0], [], None) => Ok(Outcome::Absorbed),
+        ([1, 1, 0], [], _) => Ok(Outcome::Multicast),
+        ([0, 0, 1], [], _) => Ok(Outcome::Replied),
+        ([0, 0, 0], [reason], None) => Ok(Outcome::Dropped(*reason)),
+        ([0, 0, 0], [reason], Some(Kind::Refusal)) => Ok(Outcome::Refused(*reason)),
+        ([0, 0, 0], [], Some(Kind::Missing)) => Ok(Outcome::Missing),
+        ([0, 0, 0], [], Some(Kind::ProbeReply)) => Ok(Outcome::ProbeReplied),
+        _ => Err(format!(
+            "contributions, aggregates, resends answered rose by {counted:?}, drops were {dropped:?}, {kind:?} came back"
+        )),
+    }
+}
+
+fn drops(counters: &TrafficCounters, reason: DropReason) -> u64 {
+    counters.drops.iter().find(|(name, _)| *name == reason.name()).map_or(0, |(_, count)| *count)
+}
+
+fn waiting(socket: &UdpSocket) -> Result<Vec<Vec<u8>>, String> {
+    socket.set_nonblocking(true).map_err(|error| error.to_string())?;
+    let mut datagrams = Vec::new();
+    let mut buffer = [0; 2048];
+    loop {
+        match socket.recv(&mut buffer) {
+            Ok(bytes) => datagrams.push(buffer[..bytes].to_vec()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(datagrams),
+            Err(error) => return Err(format!("receive: {error}")),
+        }
+    }
+}
+
+fn socket(peer: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
+    socket.connect(peer).expect("an address on loopback");
+    socket.set_read_timeout(Some(ANSWER_WAIT)).expect("a timeout above zero");
+    socket
+}
+
+fn job_install(config: &JobConfig) -> JobInstall {
+    JobInstall {
+        job_id: config.job_id,
+        job_token: config.job_token,
+        world_size: config.worker_count,
+        lane_count: config.lane_count,
+        slots_per_lane: config.slots_per_lane,
+        element_count_max: config.element_count_max,
+        wire_format: match config.wire_format {
+            WireFormat::Fanin => fanin_switch::dataplane_api::WireFormat::FaninV1,
+            WireFormat::P4app => fanin_switch::dataplane_api::WireFormat::P4appSwitchml,
+        },
+    }
+}
+
+fn probe_header(config: &JobConfig, slot_index: u16, rank: u16) -> fanin::Header {
+    fanin::Header {
+        kind: Kind::Probe,
+        job_id: config.job_id,
+        job_token: config.job_token,
+        worker_rank: rank,
+        slot_index,
+        slot_parity: 0,
+        chunk_index: 0,
+        collective_tag: 0,
+        block_exponent_next: BLOCK_EXPONENT_NOT_NEEDED,
+        element_count: 0,
+        element_format: ElementFormat::Int32,
+        operator: Operator::Add,
+        detail: 0,
+        destination: RANK_ALL,
+        echo: 0,
+    }
+}
+
+#[test]
+fn every_vector_passes_on_the_data_plane() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors"));
+    let vectors = load_folder(folder).unwrap();
+    let mut failures = Vec::new();
+    let mut packets = 0;
+    for (file, vector) in &vectors {
+        match replay(file, vector, &mut DaemonTarget::start()) {
+            Ok(sent) => packets += sent,
+            Err(mismatch) => failures.push(mismatch.to_string()),
+        }
+    }
+    println!("{} of {} vectors, {packets} packets", vectors.len() - failures.len(), vectors.len());
+    if cfg!(feature = "canary") {
+        let found = failures.iter().any(|failure| failure.starts_with("appendix_a_trace.toml, step 4 (t5"));
+        return assert!(found, "the deliberate bug went unseen: {failures:?}");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(vectors.len() >= 40, "only {} vectors found", vectors.len());
+}
+
+#[test]
+fn a_wrong_vector_fails_on_the_data_plane_too() {
+    let play = |expect: &str| {
+        let text = format!(
+            "title = \"a sum\"\nsource = \"this test\"\n[job]\nworker_count = 1\n[[step]]\n\
+             send = {{ rank = 0, elements = [1] }}\nexpect = {{ {expect} }}\n"
+        );
+        replay("inline.toml", &Vector::parse(&text).unwrap(), &mut DaemonTarget::start())
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(play("verdict = \"multicast\", elements = [1]"), Ok(1));
+    let wrong_sum = play("verdict = \"multicast\", elements = [2]").unwrap_err();
+    assert!(wrong_sum.ends_with("elements of the answer to rank 0: expected [2], got [1]"), "{wrong_sum}");
+    let silence = play("verdict = \"drop\", reason = \"stale_chunk\"").unwrap_err();
+    assert!(silence.ends_with("verdict: expected drop, got multicast"), "{silence}");
+}

@@ -1,0 +1,123 @@
+//! Cutting a collective into blocks and spreading them over the lanes.
+
+use fanin_protocol::switchml::{Participants, Shape, Submission};
+use fanin_wire::{ElementFormat, Operator};
+
+use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
+
+/// What the session's job fixes for all its collectives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunker {
+    pub world_size: u16,
+    pub lane_count: u16,
+    pub element_count_max: u16,
+    /// Encoding of float sums, of which a packet carries `element_count_max`.
+    pub float_format: ElementFormat,
+}
+
+impl Chunker {
+    /// One submission per lane that gets blocks, with the lane's number.
+    ///
+    /// Lanes take consecutive ranges, so that each streams through memory; a
+    /// collective smaller than the lanes starts at a lane that moves on with
+    /// `sequence`, so that small ones do not all load lane 0.
+    pub fn split(&self, request: &Request, sequence: u64) -> Vec<(u16, Submission)> {
+        let whole = self.whole(request, sequence);
+        let block_count = whole.shape.block_count();
+        let lane_count = u64::from(self.lane_count).min(block_count);
+        (0..lane_count)
+            .map(|part| {
+                let first = block_count * part / lane_count;
+                let end = block_count * (part + 1) / lane_count;
+                let lane = (sequence + part) % u64::from(self.lane_count);
+                let submission = Submission { block_first: first as u32, block_count: (end - first) as u32, ..whole };
+                (lane as u16, submission)
+            })
+            .collect()
+    }
+
+    fn whole(&self, request: &Request, sequence: u64) -> Submission {
+        let scaled = is_scaled(request);
+        let element_format = if scaled { self.float_format } else { ElementFormat::Int32 };
+        let (contributors, receivers) = participants(request.kind);
+        Submission {
+            id: sequence,
+            collective_tag: request.tag(sequence, element_format as u8),
+            shape: self.shape(request),
+            block_first: 0,
+            block_count: 0,
+            contributors,
+            receivers,
+            operator: operator(request),
+            element_format,
+            scaled,
+        }
+    }
+
+    fn shape(&self, request: &Request) -> Shape {
+        let shard_count = if request.is_split() { self.world_size } else { 1 };
+        let shard_elements = match request.kind {
+            CollectiveKind::Barrier => 0,
+            _ => wire_elements(request, request.element_count / usize::from(shard_count)),
+        };
+        Shape { shard_count, shard_elements, block_elements: self.block_elements(request) }
+    }
+
+    /// Slots have room for `element_count_max` elements of any format; a
+    /// datagram only for that many float elements, or as many bytes of words.
+    fn block_elements(&self, request: &Request) -> u16 {
+        let word_bytes = ElementFormat::Int32.bytes();
+        match is_scaled(request) {
+            true => self.element_count_max,
+            // A multiple of 4, so that no 64-bit integer is cut.
+            false => (usize::from(self.element_count_max) * self.float_format.bytes() / word_bytes) as u16,
+        }
+    }
+}
+
+/// Floats that are summed travel as scaled integers.
+pub(crate) fn is_scaled(request: &Request) -> bool {
+    let float = matches!(request.data_type, DataType::Float32 | DataType::Float16 | DataType::Bfloat16);
+    request.kind.combines() && float && matches!(request.operator, ReduceOp::Sum | ReduceOp::Average)
+}
+
+/// 32-bit words, or halves, that `element_count` elements take on the wire.
+fn wire_elements(request: &Request, element_count: usize) -> u64 {
+    let words = if !request.kind.combines() || is_bitwise(request.operator) {
+        fanin_numeric::integer::words_for_bytes(element_count * request.data_type.bytes())
+    } else if request.data_type == DataType::Int64 {
+        element_count * 4
+    } else {
+        element_count
+    };
+    words as u64
+}
+
+pub(crate) fn is_bitwise(operator: ReduceOp) -> bool {
+    matches!(operator, ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor)
+}
+
+fn participants(kind: CollectiveKind) -> (Participants, Participants) {
+    use Participants::{Everyone, Rank, ShardOwner};
+    match kind {
+        CollectiveKind::AllReduce | CollectiveKind::Barrier => (Everyone, Everyone),
+        CollectiveKind::Reduce { root } => (Everyone, Rank(root)),
+        CollectiveKind::ReduceScatter => (Everyone, ShardOwner),
+        CollectiveKind::AllGather => (ShardOwner, Everyone),
+        CollectiveKind::Broadcast { root } => (Rank(root), Everyone),
+    }
+}
+
+/// Min and And are Max and Or of complements, which the memory side takes.
+fn operator(request: &Request) -> Operator {
+    if !request.kind.combines() {
+        // One worker's words plus zeros: every target can add.
+        return Operator::Add;
+    }
+    match request.operator {
+        ReduceOp::Sum | ReduceOp::Average => Operator::Add,
+        ReduceOp::Max | ReduceOp::Min => Operator::Max,
+        ReduceOp::BitAnd | ReduceOp::BitOr => Operator::Or,
+        ReduceOp::BitXor => Operator::Xor,
+    }
+}

@@ -1,0 +1,216 @@
+//! Settings of a session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fanin_net::Blackhole;
+
+use crate::{Error, ErrorKind};
+
+/// Window of one lane when nothing is known about the link. Eight super-packets
+/// keep a slow link busy; more would leave the processor's cache.
+const WINDOW_BYTES_DEFAULT: u64 = 512 << 10;
+/// How long a thread polls before it sleeps: a few times what waking it on
+/// another core takes. It gives its core to others between two looks.
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
+/// All workers' windows on one host: what is under way at a time should stay
+/// in the cache of the core that sums it.
+const WINDOWS_SAME_HOST: u64 = 1 << 20;
+/// Two super-packets, so that one can be summed while the next is written.
+const WINDOW_MIN: u64 = 128 << 10;
+/// Round trip that a pool is sized for when none is given: mostly the time
+/// that hosts take (SwitchML App. C).
+const ROUND_TRIP_DEFAULT: Duration = Duration::from_millis(1);
+
+/// How float sums are encoded on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ElementFormat {
+    /// 32-bit block fixed point (SwitchML §4.6).
+    #[default]
+    Int32,
+    /// Block-scaled binary16: half the bytes, 11 significant bits per worker.
+    Float16,
+    /// Block-scaled bfloat16: half the bytes, 8 significant bits per worker,
+    /// exact for tensors of bfloat16.
+    Bfloat16,
+    /// Block-scaled 8-bit integers: a quarter of the bytes, steps of at most
+    /// 1/64 of a block's largest value.
+    Int8,
+}
+
+impl ElementFormat {
+    /// The same in datagrams.
+    pub(crate) fn on_wire(self) -> fanin_wire::ElementFormat {
+        match self {
+            ElementFormat::Int32 => fanin_wire::ElementFormat::Int32,
+            ElementFormat::Float16 => fanin_wire::ElementFormat::Float16,
+            ElementFormat::Bfloat16 => fanin_wire::ElementFormat::Bfloat16,
+            ElementFormat::Int8 => fanin_wire::ElementFormat::Int8,
+        }
+    }
+}
+
+/// Layout of the datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WireFormat {
+    /// fanin v1.
+    #[default]
+    Fanin,
+    /// The public p4app-switchML UDP layout: sums of float32 and int32 only.
+    P4app,
+}
+
+/// How bytes get to the other ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory among the ranks of a host, whose first rank contributes to the switch for all of them.
+    #[default]
+    Auto,
+    /// Every rank talks to the switch.
+    Udp,
+}
+
+/// How to join a job on a switch.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// `host:port` of the switch's controller.
+    pub controller: String,
+    /// Bearer token, where the switch asks for one.
+    pub auth_token: Option<String>,
+    /// PEM file with the authority of the switch's certificate; turns TLS on.
+    pub tls_ca: Option<PathBuf>,
+    /// Names the job for people, 1 to 128 bytes.
+    pub job_name: String,
+    /// The same on all ranks of one run and different for every run.
+    pub run_id: String,
+    /// This worker, below `world_size`.
+    pub rank: u16,
+    /// Workers of the job, 1 to 256.
+    pub world_size: u16,
+    /// Threads with a socket each; `None` chooses by the number of cores.
+    pub lane_count: Option<u16>,
+    /// Slots of one lane, a power of two; `None` sizes the pool by
+    /// `link_rate_bps`, or 512 KiB.
+    pub slots_per_lane: Option<u32>,
+    /// Rate of this worker's link, bits per second, if known.
+    pub link_rate_bps: Option<u64>,
+    /// Round trip to size the pool for, host processing included.
+    pub round_trip: Option<Duration>,
+    /// Elements of a float sum per packet, a multiple of 32; `None` takes what
+    /// the path carries in `element_format`, up to 2,048. Everything else
+    /// travels as 32-bit words, as many as take the same bytes.
+    pub element_count: Option<u16>,
+    /// How float sums are encoded.
+    pub element_format: ElementFormat,
+    /// Layout of the datagrams.
+    pub wire_format: WireFormat,
+    /// How bytes get to the other ranks. One rank with `Udp` makes it so for all.
+    pub transport: Transport,
+    /// Names this host: ranks with the same name share memory. `None` tells hosts apart by boot, network namespace and
+    /// user.
+    pub host_key: Option<String>,
+    /// How long to wait for the other ranks to join.
+    pub join_timeout: Duration,
+    /// How long a collective may take.
+    pub collective_timeout: Duration,
+    /// Chance and seed of losing each datagram, for tests.
+    pub loss: Option<(f64, u64)>,
+    /// Direction in which to swallow all datagrams once joined, for tests.
+    pub blackhole: Blackhole,
+    /// How long a lane and a waiting thread poll before they sleep; `None`
+    /// is 200 µs.
+    pub spin: Option<Duration>,
+    /// Take sums by IP multicast where the network carries it.
+    pub multicast: bool,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        SessionConfig {
+            controller: String::new(),
+            auth_token: None,
+            tls_ca: None,
+            job_name: "fanin".into(),
+            run_id: String::new(),
+            rank: 0,
+            world_size: 1,
+            lane_count: None,
+            slots_per_lane: None,
+            link_rate_bps: None,
+            round_trip: None,
+            element_count: None,
+            element_format: ElementFormat::default(),
+            wire_format: WireFormat::default(),
+            transport: Transport::default(),
+            host_key: None,
+            join_timeout: Duration::from_secs(300),
+            collective_timeout: Duration::from_secs(300),
+            loss: None,
+            blackhole: Blackhole::None,
+            spin: None,
+            multicast: true,
+        }
+    }
+}
+
+impl SessionConfig {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let problem = if self.controller.is_empty() {
+            "no switch address: set `controller` to the host:port that `fanin switch` printed"
+        } else if self.run_id.is_empty() {
+            "no run id: all ranks must share one that no earlier run has used"
+        } else if self.rank >= self.world_size {
+            "rank must be below world size"
+        } else if self.slots_per_lane.is_some_and(|slots| !slots.is_power_of_two()) {
+            "slots per lane must be a power of two"
+        } else if self.element_count.is_some_and(|count| count == 0 || count % 32 != 0 || count > 2048) {
+            "elements per packet must be a multiple of 32, up to 2048"
+        } else if self.wire_format == WireFormat::P4app && self.element_format != ElementFormat::Int32 {
+            "the p4app-switchML layout has 32-bit elements only: use the element format int32"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Invalid, problem))
+    }
+
+    /// Whether this rank may share memory with others: not where datagrams themselves are what is asked for.
+    pub(crate) fn may_share_memory(&self) -> bool {
+        self.transport == Transport::Auto
+            && self.wire_format == WireFormat::Fanin
+            && self.loss.is_none()
+            && self.blackhole == Blackhole::None
+    }
+
+    pub(crate) fn lane_count(&self) -> u16 {
+        // One core moves tens of Gbit/s; further lanes pay on big hosts only.
+        self.lane_count.unwrap_or_else(|| (core_count() / 16).clamp(1, 4) as u16)
+    }
+
+    /// `same_host`: the switch and the other workers share this host's caches.
+    pub(crate) fn slots_per_lane(&self, packet_bytes: usize, same_host: bool) -> u32 {
+        let lanes = u64::from(self.lane_count());
+        let shared = WINDOWS_SAME_HOST / (u64::from(self.world_size) * lanes);
+        let window = if same_host { shared.clamp(WINDOW_MIN, WINDOW_BYTES_DEFAULT) } else { WINDOW_BYTES_DEFAULT };
+        self.slots_per_lane.unwrap_or_else(|| match self.link_rate_bps {
+            Some(rate) => slots_for_link(rate / lanes, self.round_trip.unwrap_or(ROUND_TRIP_DEFAULT), packet_bytes),
+            None => (window.div_ceil(packet_bytes as u64)).next_power_of_two().clamp(4, 4096) as u32,
+        })
+    }
+
+    pub(crate) fn spin(&self) -> Duration {
+        self.spin.unwrap_or(SPIN_DEFAULT)
+    }
+}
+
+fn core_count() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Slots that keep a link busy: the bandwidth-delay product in packets,
+/// rounded up to a power of two (SwitchML App. C). `round_trip` includes the
+/// hosts' processing; `packet_bytes` is a datagram with its headers.
+pub fn slots_for_link(link_rate_bps: u64, round_trip: Duration, packet_bytes: usize) -> u32 {
+    let in_flight_bytes = u128::from(link_rate_bps) * round_trip.as_nanos() / 8_000_000_000;
+    let packets = in_flight_bytes.div_ceil(packet_bytes.max(1) as u128).clamp(1, 1 << 14);
+    (packets as u32).next_power_of_two()
+}

@@ -1,0 +1,307 @@
+//! One lane: a thread that carries packets between a socket and a
+//! [`Worker`].
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use fanin_net::{NetError, Patience, PortEvent, ReceiveBatch, SendBatch, UdpPort, Waker, wait_any};
+use fanin_numeric::BlockExponent;
+use fanin_protocol::DropReason;
+use fanin_protocol::switchml::{BlockId, Event, Submission, Tensors, Worker};
+use fanin_protocol::time::Time;
+
+use crate::stats::LaneStats;
+use crate::ticket::Collective;
+use crate::{Error, ErrorKind};
+
+/// How often a busy lane publishes its counters.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// How long a closed port may answer before the switch counts as gone.
+const REFUSED_FOR_MAX: Duration = Duration::from_secs(1);
+
+pub(crate) enum Command {
+    Submit(Arc<Collective>, Submission),
+    /// Let go of all memory: every collective here ends with this error.
+    Abort(Error),
+    Close,
+}
+
+/// Something the watcher must look into.
+pub(crate) enum Trouble {
+    /// The switch refuses a chunk.
+    Refused { lane: u16, reason: DropReason, chunk_index: u32, slot_index: u16, collective: Option<u64> },
+    /// The socket does not work, or nobody listens at the other end.
+    Network(Error),
+}
+
+pub(crate) struct Lane {
+    pub number: u16,
+    pub port: UdpPort,
+    /// Where sums for all ranks arrive, if the network carries multicast.
+    pub group: Option<UdpPort>,
+    pub peer: SocketAddr,
+    pub worker: Worker,
+    pub waker: Waker,
+    pub mailbox: Receiver<Command>,
+    pub trouble: Sender<Trouble>,
+    pub stats: Arc<Mutex<LaneStats>>,
+    pub spin: Duration,
+    pub finished: Arc<dyn Fn(&Collective) + Send + Sync>,
+}
+
+/// Collectives of a lane, oldest first: their numbers ascend.
+#[derive(Default)]
+struct Collectives(VecDeque<Arc<Collective>>);
+
+impl Collectives {
+    fn find(&self, sequence: u64) -> Option<&Arc<Collective>> {
+        let index = self.0.partition_point(|collective| collective.sequence < sequence);
+        self.0.get(index).filter(|collective| collective.sequence == sequence)
+    }
+
+    fn get(&self, id: BlockId) -> &Collective {
+        self.find(id.collective).expect("the worker only names collectives that this lane has submitted")
+    }
+
+    fn take(&mut self, sequence: u64) -> Option<Arc<Collective>> {
+        let index = self.0.partition_point(|collective| collective.sequence < sequence);
+        self.0.get(index).is_some_and(|collective| collective.sequence == sequence).then(|| self.0.remove(index))?
+    }
+}
+
+impl Tensors for Collectives {
+    fn block_exponent(&mut self, id: BlockId) -> BlockExponent {
+        self.get(id).memory().block_exponent(id)
+    }
+
+    fn write_block(&mut self, id: BlockId, exponent: BlockExponent, payload: &mut [u8]) {
+        self.get(id).memory().write_block(id, exponent, payload);
+    }
+
+    fn read_block(&mut self, id: BlockId, exponent: BlockExponent, shift: u8, payload: &[u8]) {
+        let collective = self.get(id);
+        collective.memory().read_block(id, exponent, shift, payload);
+        collective.count_block();
+    }
+}
+
+struct Running {
+    lane: Lane,
+    collectives: Collectives,
+    start: Instant,
+    published_last: Instant,
+    refused_since: Option<Instant>,
+    /// After a failure nothing is sent any more; submissions fail at once.
+    failed: Option<Error>,
+    outgoing: SendBatch,
+    patience: Patience,
+    datagram_bytes_max: usize,
+}
+
+impl Lane {
+    /// Runs until told to close.
+    pub fn run(self) {
+        let start = Instant::now();
+        let mut incoming = ReceiveBatch::new();
+        let mut running = Running {
+            datagram_bytes_max: self.worker.datagram_bytes_max(),
+            lane: self,
+            collectives: Collectives::default(),
+            start,
+            published_last: start,
+            refused_since: None,
+            failed: None,
+            outgoing: SendBatch::new(),
+            patience: Patience::default(),
+        };
+        while running.obey() {
+            if let Err(error) = running.step(&mut incoming) {
+                running.report(Trouble::Network(error.into()));
+                running.fail(Error::new(ErrorKind::Network, "the lane's socket failed"));
+            }
+        }
+        running.fail(Error::new(ErrorKind::Closed, "the session was closed before the collective completed"));
+        running.publish();
+    }
+}
+
+impl Running {
+    fn now(&self) -> Time {
+        Time::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Carries out what the session asked for; false to end.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.lane.mailbox.try_recv() {
+                Ok(Command::Submit(collective, submission)) => self.submit(collective, submission),
+                Ok(Command::Abort(error)) => self.fail(error),
+                Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn submit(&mut self, collective: Arc<Collective>, submission: Submission) {
+        if let Some(error) = self.failed.clone() {
+            self.release(&collective, Some(&error));
+            return;
+        }
+        self.collectives.0.push_back(collective);
+        self.lane.worker.submit(submission);
+    }
+
+    /// Sends what is ready, takes what has come, sleeps when there is neither.
+    fn step(&mut self, incoming: &mut ReceiveBatch) -> Result<(), NetError> {
+        if self.failed.is_some() {
+            self.publish();
+            self.lane.port.wait(&self.lane.waker, Some(Duration::from_secs(1)), Duration::ZERO)?;
+            self.lane.port.receive(incoming)?;
+            return Ok(());
+        }
+        self.transmit()?;
+        if self.receive(incoming)? > 0 {
+            self.patience.renew();
+        } else if self.patience.is_over(self.lane.spin) {
+            self.sleep()?;
+            // Whatever woke the lane, there is more to come.
+            self.patience.renew();
+            self.watch_port();
+            self.receive(incoming)?;
+        }
+        let now = self.now();
+        if !incoming.is_empty() {
+            self.refused_since = None;
+        }
+        for (datagram, _) in incoming.iter_mut() {
+            self.lane.worker.handle_packet(now, datagram, &mut self.collectives);
+        }
+        self.lane.worker.handle_timeout(now);
+        self.handle_events();
+        if self.published_last.elapsed() >= PUBLISH_EVERY {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Takes what has come for all ranks, else what has come for this one.
+    fn receive(&mut self, incoming: &mut ReceiveBatch) -> Result<usize, NetError> {
+        if let Some(group) = &mut self.lane.group
+            && group.receive(incoming)? > 0
+        {
+            return Ok(incoming.len());
+        }
+        self.lane.port.receive(incoming)
+    }
+
+    fn transmit(&mut self) -> Result<(), NetError> {
+        let now = self.now();
+        loop {
+            let Ok(space) = self.outgoing.spare(self.datagram_bytes_max) else {
+                self.flush()?;
+                continue;
+            };
+            match self.lane.worker.poll_transmit(now, &mut self.collectives, space) {
+                Some(bytes) => self.outgoing.commit(bytes),
+                None => return self.flush(),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), NetError> {
+        if !self.outgoing.is_empty() {
+            let sent = self.lane.port.send(&self.outgoing, self.lane.peer);
+            self.outgoing.clear();
+            match sent {
+                // Whatever the network did not take is resent by the timer.
+                Ok(_) | Err(NetError::Unreachable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self) -> Result<(), NetError> {
+        let timeout = self.lane.worker.poll_timeout().map(|due| Duration::from_nanos(due.since(self.now()).as_ns()));
+        if timeout.is_none() || timeout.is_some_and(|timeout| timeout > Duration::from_millis(1)) {
+            self.publish();
+        }
+        let lane = &self.lane;
+        match &lane.group {
+            Some(group) => wait_any(&[&lane.port, group], &lane.waker, timeout, Duration::ZERO)?,
+            None => lane.port.wait(&lane.waker, timeout, Duration::ZERO)?,
+        };
+        Ok(())
+    }
+
+    /// A closed port at the other end means that the switch is gone, once it
+    /// has stayed closed for a while.
+    fn watch_port(&mut self) {
+        while let Some(event) = self.lane.port.poll_event() {
+            if !matches!(event, PortEvent::PeerRefused { .. }) {
+                tracing::info!(lane = self.lane.number, %event, "data port");
+                continue;
+            }
+            let since = *self.refused_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= REFUSED_FOR_MAX {
+                let why = format!("{event}: the switch has stopped or restarted");
+                self.report(Trouble::Network(Error::new(ErrorKind::SwitchLost, why)));
+                self.refused_since = None;
+            }
+        }
+    }
+
+    fn handle_events(&mut self) {
+        while let Some(event) = self.lane.worker.poll_event() {
+            match event {
+                Event::Completed { collective } => {
+                    if let Some(collective) = self.collectives.take(collective) {
+                        self.publish();
+                        self.release(&collective, None);
+                    }
+                }
+                Event::NonFinite(id) => self.collectives.get(id).count_non_finite(),
+                Event::Refused { reason, chunk_index, slot_index, collective } => {
+                    let lane = self.lane.number;
+                    self.report(Trouble::Refused { lane, reason, chunk_index, slot_index, collective });
+                }
+            }
+        }
+    }
+
+    fn release(&self, collective: &Collective, failure: Option<&Error>) {
+        if collective.release(failure) {
+            (self.lane.finished)(collective);
+        }
+    }
+
+    /// Lets go of all memory.
+    fn fail(&mut self, error: Error) {
+        for collective in std::mem::take(&mut self.collectives.0) {
+            self.release(&collective, Some(&error));
+        }
+        self.failed.get_or_insert(error);
+    }
+
+    fn report(&self, trouble: Trouble) {
+        // The watcher outlives the lanes except at the very end.
+        let _ = self.lane.trouble.send(trouble);
+    }
+
+    fn publish(&mut self) {
+        self.published_last = Instant::now();
+        if let Ok(mut stats) = self.lane.stats.try_lock() {
+            stats.worker = self.lane.worker.counters().clone();
+            stats.net = self.lane.port.counters();
+            stats.by_multicast = self.lane.group.is_some();
+            if let Some(group) = &self.lane.group {
+                stats.net += group.counters();
+            }
+            stats.round_trip_ns = self.lane.worker.round_trip().map(|span| span.as_ns());
+            stats.outstanding = self.lane.worker.oldest_outstanding();
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Is there a path for full-sized datagrams to the switch and back, and does
+//! the network carry multicast?
+//!
+//! Asked once per lane before the first collective, so that a firewall or a
+//! small MTU is an error at the start that says so, not a hang later.
+//! Multicast spares the switch a copy of each sum per worker; where it does
+//! not get through, nothing but speed is lost.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use fanin_net::{NetError, Options, PortEvent, ReceiveBatch, SendBatch, UdpPort, Waker};
+use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
+use fanin_wire::{ElementFormat, Kind, Operator, ProbePath, fanin, multicast_group};
+
+use crate::{Error, ErrorKind};
+
+/// Attempts, and the wait for each: a start-up on a crowded machine is slow.
+const ATTEMPT_COUNT: u32 = 8;
+const ATTEMPT_WAIT: Duration = Duration::from_millis(250);
+/// The same for multicast, which most often works at once or never.
+const GROUP_ATTEMPT_COUNT: u32 = 3;
+const GROUP_ATTEMPT_WAIT: Duration = Duration::from_millis(100);
+
+/// What identifies the prober to the switch.
+pub(crate) struct Prober {
+    pub job_id: u32,
+    pub job_token: u32,
+    pub rank: u16,
+    pub lane: u16,
+    /// First slot of the lane.
+    pub slot_index: u16,
+}
+
+/// One question: how it is asked, and how long.
+#[derive(Clone, Copy)]
+struct Question {
+    path: ProbePath,
+    element_format: ElementFormat,
+    element_count: u16,
+    attempt_count: u32,
+    wait: Duration,
+}
+
+/// Checks the path with datagrams of `element_count` elements of a format,
+/// the longest ones of the session.
+pub(crate) fn check(
+    port: &mut UdpPort,
+    waker: &Waker,
+    peer: SocketAddr,
+    prober: &Prober,
+    element_format: ElementFormat,
+    element_count: u16,
+) -> Result<(), Error> {
+    let question = Question {
+        path: ProbePath::Unicast,
+        element_format,
+        element_count,
+        attempt_count: ATTEMPT_COUNT,
+        wait: ATTEMPT_WAIT,
+    };
+    if exchange(port, None, waker, peer, prober, question)? {
+        return Ok(());
+    }
+    let small_passes = exchange(port, None, waker, peer, prober, Question { element_count: 0, ..question })?;
+    let bytes = HEADER_BYTES + usize::from(element_count) * element_format.bytes();
+    let why = if small_passes {
+        format!(
+            "datagrams of {bytes} bytes do not get to the switch at {peer} and back, small ones do: some link on the \
+             path has a smaller MTU than this host's. Use fewer elements per packet (FANIN_ELEMENTS=256 fits an MTU of \
+             1500), or raise the MTU on every hop"
+        )
+    } else {
+        format!(
+            "no datagram gets to the switch at {peer} and back, although its controller answers: a firewall may block \
+             UDP in one direction. Open the switch's data ports for UDP both ways"
+        )
+    };
+    Err(Error::new(ErrorKind::Path, format!("rank {}: {why}", prober.rank)))
+}
+
+/// A port on which the lane gets the sums for all ranks, if the network
+/// carries multicast from the switch to here. The switch then sends them there.
+pub(crate) fn join_group(
+    port: &mut UdpPort,
+    waker: &Waker,
+    peer: SocketAddr,
+    prober: &Prober,
+    element_format: ElementFormat,
+    element_count: u16,
+) -> Result<Option<UdpPort>, Error> {
+    let (SocketAddr::V4(switch), SocketAddr::V4(own)) = (peer, port.local_addr()) else { return Ok(None) };
+    let group = SocketAddrV4::new(multicast_group(prober.job_token, prober.lane), switch.port());
+    let mut members_port = match UdpPort::join_group(group, *own.ip(), peer, &Options::default()) {
+        Ok(port) => port,
+        Err(error) => {
+            tracing::info!(%group, %error, "sums come by unicast");
+            return Ok(None);
+        }
+    };
+    let question = Question {
+        path: ProbePath::MulticastTest,
+        element_format,
+        element_count,
+        attempt_count: GROUP_ATTEMPT_COUNT,
+        wait: GROUP_ATTEMPT_WAIT,
+    };
+    if !exchange(port, Some(&mut members_port), waker, peer, prober, question)? {
+        tracing::info!(%group, "sums come by unicast: the network does not carry multicast from the switch");
+        return Ok(None);
+    }
+    // Without an answer the switch may have heard all the same: listen on.
+    exchange(port, None, waker, peer, prober, Question { path: ProbePath::MulticastUse, ..question })?;
+    Ok(Some(members_port))
+}
+
+/// Whether a Probe comes back, to `members_port` if there is one.
+fn exchange(
+    port: &mut UdpPort,
+    mut members_port: Option<&mut UdpPort>,
+    waker: &Waker,
+    peer: SocketAddr,
+    prober: &Prober,
+    question: Question,
+) -> Result<bool, Error> {
+    let mut outgoing = SendBatch::new();
+    let mut incoming = ReceiveBatch::new();
+    for attempt in 0..question.attempt_count {
+        outgoing.clear();
+        write_probe(&mut outgoing, prober, question, attempt)?;
+        match port.send(&outgoing, peer) {
+            Ok(_) | Err(NetError::Unreachable { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let deadline = Instant::now() + question.wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let answered = members_port.as_deref_mut().unwrap_or(port);
+            answered.wait(waker, Some(left), Duration::ZERO)?;
+            answered.receive(&mut incoming)?;
+            while let Some(PortEvent::PeerRefused { .. }) = port.poll_event() {
+                // Say it at the end: the port may be opening just now.
+            }
+            if incoming.iter_mut().any(|(datagram, _)| answers(datagram, prober, question)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn write_probe(batch: &mut SendBatch, prober: &Prober, question: Question, attempt: u32) -> Result<(), Error> {
+    let Question { element_format, element_count, .. } = question;
+    let header = fanin::Header {
+        kind: Kind::Probe,
+        job_id: prober.job_id,
+        job_token: prober.job_token,
+        worker_rank: prober.rank,
+        slot_index: prober.slot_index,
+        slot_parity: 0,
+        chunk_index: 0,
+        collective_tag: 0,
+        block_exponent_next: 0,
+        element_count,
+        element_format,
+        operator: Operator::Add,
+        detail: attempt as u8,
+        destination: RANK_ALL,
+        echo: question.path as u32,
+    };
+    let too_long = |error| Error::new(ErrorKind::Invalid, format!("{element_count} elements per packet: {error:?}"));
+    let datagram = batch.next_slot(header.datagram_bytes()).map_err(too_long)?;
+    datagram.fill(0);
+    header.seal(datagram);
+    Ok(())
+}
+
+fn answers(datagram: &[u8], prober: &Prober, question: Question) -> bool {
+    fanin::Header::parse(datagram).is_ok_and(|(header, _)| {
+        header.kind == Kind::ProbeReply
+            && header.job_id == prober.job_id
+            && header.job_token == prober.job_token
+            && header.worker_rank == prober.rank
+            && header.slot_index == prober.slot_index
+            && header.element_count == question.element_count
+            && header.echo == question.path as u32
+    })
+}

@@ -1,0 +1,584 @@
+//! A process group's place on a switch.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
+use fanin_net::{Loss, Options, UdpPort, Waker};
+use fanin_protocol::switchml::{Submission, Worker, WorkerConfig};
+use fanin_protocol::time::Span;
+use fanin_wire::generated::HEADER_BYTES;
+
+use crate::buffer::Buffer;
+use crate::chunker::Chunker;
+use crate::config::{SessionConfig, WireFormat};
+use crate::lane::{Command, Lane, Trouble};
+use crate::local::{self, Local};
+use crate::memory::Memory;
+use crate::path::{self, Prober};
+use crate::place::{Place, host_key};
+use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
+use crate::stats::{CollectiveStats, LaneStats, Stats};
+use crate::ticket::{Collective, Outcome, Ticket};
+use crate::watcher::Watcher;
+use crate::{Error, ErrorKind};
+
+/// Largest packet that is chosen without being asked for.
+const ELEMENT_COUNT_AUTO_MAX: usize = 2048;
+/// The p4app-switchML size that fits an MTU of 1500.
+const P4APP_ELEMENT_COUNT: u16 = 256;
+const RESEND_TIMEOUT_INITIAL: Span = Span::from_ms(20);
+const RESEND_TIMEOUT_MIN: Span = Span::from_ms(2);
+const RESEND_TIMEOUT_MAX: Span = Span::from_ms(1000);
+
+/// What submitters, lanes, the watcher and reports share. Nothing of it is
+/// touched per packet.
+pub(crate) struct Shared {
+    pub config: SessionConfig,
+    pub admission: Admission,
+    pub place: Place,
+    pub lanes: Vec<LaneHandle>,
+    /// The group of this host's ranks, where they share memory. The lanes then carry its windows.
+    pub local: Option<Local>,
+    pub state: Mutex<State>,
+    chunker: Chunker,
+}
+
+/// What changes with each collective.
+#[derive(Default)]
+pub(crate) struct State {
+    pub sequence_next: u64,
+    /// Collectives without a result, oldest first.
+    pub running: VecDeque<Arc<Collective>>,
+    /// Why nothing can be submitted any more.
+    pub failure: Option<Error>,
+    pub stats: Stats,
+}
+
+pub(crate) struct LaneHandle {
+    pub commands: Sender<Command>,
+    pub waker: Waker,
+    pub stats: Arc<Mutex<LaneStats>>,
+}
+
+impl Shared {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Ends everything in progress with `error`, once.
+    pub fn fail(&self, error: Error) {
+        self.lock().failure.get_or_insert_with(|| error.clone());
+        for lane in &self.lanes {
+            lane.tell(Command::Abort(error.clone()));
+        }
+        if let Some(local) = &self.local {
+            local.abort(&error.message);
+        }
+    }
+
+    /// A collective for the lanes, and each lane's part of it. `outer_tag` is that of the user's collective which it is a
+    /// window of: contributions of different ones must not meet.
+    pub fn prepare(
+        &self,
+        request: &Request,
+        sequence: u64,
+        outer_tag: Option<u32>,
+    ) -> (Arc<Collective>, Vec<(u16, Submission)>) {
+        let mut parts = self.chunker.split(request, sequence);
+        if let Some(outer) = outer_tag {
+            let tag = |own: u32| own.rotate_left(16) ^ outer;
+            parts.iter_mut().for_each(|(_, part)| part.collective_tag = tag(part.collective_tag));
+        }
+        let (_, first) = parts[0];
+        let memory = Memory::new(request, &first, self.chunker.world_size);
+        let block_count = parts.iter().map(|(_, part)| u64::from(part.block_count)).sum();
+        let part_count = parts.len() as u16;
+        let (tag, spin) = (first.collective_tag, self.config.spin());
+        (Arc::new(Collective::new(sequence, request, tag, Some(memory), block_count, part_count, spin)), parts)
+    }
+
+    /// Hands a prepared collective to its lanes.
+    pub fn dispatch(&self, collective: &Arc<Collective>, parts: Vec<(u16, Submission)>) {
+        for (lane, submission) in parts {
+            self.lanes[usize::from(lane)].tell(Command::Submit(collective.clone(), submission));
+        }
+    }
+
+    /// The user's collective that a lane means by a sequence number.
+    pub fn outer_sequence(&self, lane_sequence: u64) -> u64 {
+        if self.local.is_some() { local::outer_sequence(lane_sequence) } else { lane_sequence }
+    }
+
+    /// What the user's collective came to; windows of it on the lanes are no collectives of the user's.
+    pub fn finished(&self, collective: &Collective) {
+        let Some(result) = collective.result() else { return };
+        let mut state = self.lock();
+        state.running.retain(|running| running.sequence != collective.sequence);
+        let stats: &mut CollectiveStats = state.stats.collectives.entry(collective.kind.name()).or_default();
+        match result {
+            Err(_) => stats.failed += 1,
+            Ok(outcome) => {
+                stats.completed += 1;
+                stats.bytes += collective.bytes;
+                stats.elapsed_ns += outcome.elapsed.as_nanos() as u64;
+            }
+        }
+    }
+
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.lock().stats.clone();
+        for lane in &self.lanes {
+            stats.add_lane(&lane.read_stats());
+        }
+        stats.lane_count = self.admission.assignment.shape.lane_count;
+        stats.slots_per_lane = self.admission.assignment.slots_per_lane;
+        stats.element_count_max = self.admission.assignment.element_count_max;
+        stats.transport = self.transport();
+        stats
+    }
+
+    fn transport(&self) -> &'static str {
+        match (&self.local, self.place.host_count) {
+            (None, _) => "udp",
+            (Some(_), 1) => "shared memory",
+            (Some(_), _) => "shared memory and udp",
+        }
+    }
+}
+
+impl LaneHandle {
+    fn tell(&self, command: Command) {
+        // A lane that has ended holds no memory; there is nothing to tell it.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+
+    pub fn read_stats(&self) -> LaneStats {
+        self.stats.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+/// One rank's place in a job on a switch. See the crate's description.
+///
+/// Dropping it closes it.
+pub struct Session {
+    shared: Arc<Shared>,
+    watcher: Option<Watcher>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Session {
+    /// Joins a job: waits for all its ranks, opens the lanes and checks that
+    /// full-sized datagrams get to the switch and back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Control`] if the switch cannot be reached, is full,
+    /// refuses the token, or ranks are missing after `join_timeout` (which are
+    /// named); [`ErrorKind::Path`] if datagrams do not pass;
+    /// [`ErrorKind::Invalid`] for settings that cannot work.
+    pub fn connect(config: SessionConfig) -> Result<Session, Error> {
+        config.check()?;
+        let element_count = element_count(&config)?;
+        let control = ControlClient::connect(&client_config(&config)?)?;
+        let same_host = controller_address(&config)?.ip().is_loopback();
+        let admission = control.join(&join_parameters(&config, element_count, same_host))?;
+        let (trouble, troubles) = unbounded();
+        let place = Place::new(&admission);
+        let local = match place.shares_memory(&admission) {
+            true => Some(Local::meet(&admission, place, config.join_timeout.min(admission.lease))?),
+            false => None,
+        };
+        let seats = if place.contributes() { open_lanes(&config, &admission, place)? } else { Vec::new() };
+        let chunker = Chunker {
+            world_size: place.host_count,
+            lane_count: admission.assignment.shape.lane_count,
+            element_count_max: admission.assignment.element_count_max,
+            float_format: config.element_format.on_wire(),
+        };
+        let lanes = seats.iter().map(|seat| seat.handle()).collect();
+        let shared = Arc::new(Shared { config, admission, place, lanes, local, state: Mutex::default(), chunker });
+        // From here on an error drops the session, which ends what was started.
+        let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
+        for seat in seats {
+            session.threads.push(seat.start(&shared, &trouble)?);
+        }
+        if shared.local.is_some() {
+            session.threads.push(Local::start(&shared)?);
+        }
+        session.watcher = Some(Watcher::start(shared, control, troubles)?);
+        Ok(session)
+    }
+
+    /// Starts a collective.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a request that no switch can serve; the
+    /// first failure of the session if it has failed.
+    ///
+    /// # Safety
+    /// `input` and `output` must hold the elements that [`Request`] says,
+    /// stay valid, and be neither written nor (the output) read by anyone else
+    /// until the ticket is done. Dropping the ticket does not end this.
+    #[allow(unsafe_code)]
+    pub unsafe fn submit(&self, request: Request) -> Result<Ticket, Error> {
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { self.enter(request) }?;
+        self.shared.local.iter().for_each(Local::wake);
+        Ok(ticket)
+    }
+
+    /// A collective from start to end: as [`Session::submit`] and [`Ticket::wait`], with fewer changes of thread where the
+    /// ranks share memory.
+    ///
+    /// # Errors
+    /// As [`Session::submit`] and [`Ticket::wait`].
+    ///
+    /// # Safety
+    /// As for [`Session::submit`], until this returns.
+    #[allow(unsafe_code)]
+    pub unsafe fn run(&self, request: Request) -> Result<Outcome, Error> {
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { self.enter(request) }?;
+        self.shared.local.iter().for_each(|local| local.carry_out_until_done(&self.shared, &ticket.0));
+        ticket.wait(None)
+    }
+
+    /// Gives a collective its place in the order. Where ranks share memory, somebody has to carry out the queue.
+    ///
+    /// # Safety
+    /// As for [`Session::submit`].
+    #[allow(unsafe_code)]
+    unsafe fn enter(&self, request: Request) -> Result<Ticket, Error> {
+        request.check(self.shared.config.world_size)?;
+        self.check_layout(&request)?;
+        // The lock makes the order of sequence numbers the order in every
+        // lane's mailbox.
+        let mut state = self.shared.lock();
+        if let Some(error) = &state.failure {
+            return Err(error.clone());
+        }
+        let sequence = state.sequence_next;
+        state.sequence_next += 1;
+        let shared = &self.shared;
+        let collective = match &shared.local {
+            None => {
+                let (collective, parts) = shared.prepare(&request, sequence, None);
+                state.running.push_back(collective.clone());
+                shared.dispatch(&collective, parts);
+                collective
+            }
+            Some(local) => {
+                let collective = local.prepare(&request, sequence, shared.config.spin());
+                state.running.push_back(collective.clone());
+                local.submit(&collective, request, shared.config.rank, shared.config.world_size);
+                collective
+            }
+        };
+        Ok(Ticket(collective))
+    }
+
+    /// Combines `values` over all ranks in place, and waits for it.
+    ///
+    /// # Errors
+    /// As [`Session::submit`] and [`Ticket::wait`].
+    #[allow(unsafe_code)]
+    pub fn all_reduce<T: Element>(&self, values: &mut [T], operator: ReduceOp) -> Result<Outcome, Error> {
+        let memory: *mut u8 = values.as_mut_ptr().cast();
+        let request = Request {
+            kind: CollectiveKind::AllReduce,
+            data_type: T::DATA_TYPE,
+            operator,
+            input: memory,
+            output: memory,
+            element_count: values.len(),
+            label: String::new(),
+        };
+        // SAFETY: the exclusive borrow of `values` lasts until the ticket is
+        // done: `wait` without a timeout returns only then.
+        unsafe { self.run(request) }
+    }
+
+    /// Waits until every rank has called this.
+    ///
+    /// # Errors
+    /// As [`Session::submit`] and [`Ticket::wait`].
+    #[allow(unsafe_code)]
+    pub fn barrier(&self) -> Result<Outcome, Error> {
+        let request = Request {
+            kind: CollectiveKind::Barrier,
+            data_type: DataType::Bytes,
+            operator: ReduceOp::Sum,
+            input: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            element_count: 0,
+            label: String::new(),
+        };
+        // SAFETY: a barrier touches no memory.
+        unsafe { self.run(request) }
+    }
+
+    /// Zeroed memory for tensors. Where all ranks are on one host, collectives larger than a window whose input and output lie
+    /// in such memory on every rank are summed in place, without a copy; elsewhere it is memory like any other. It may outlive
+    /// the session.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Path`] if there is not as much shared memory.
+    pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
+        let registered = match &self.shared.local {
+            Some(local) => local.allocate(bytes)?,
+            None => None,
+        };
+        Ok(registered.unwrap_or_else(|| Buffer::own(bytes)))
+    }
+
+    fn check_layout(&self, request: &Request) -> Result<(), Error> {
+        let adds_only = self.shared.config.wire_format == WireFormat::P4app;
+        let sums = matches!(request.operator, crate::ReduceOp::Sum | crate::ReduceOp::Average);
+        if adds_only && request.kind.combines() && !sums {
+            let why = format!("{}: the p4app-switchML layout can only sum", request.describe());
+            return Err(Error::new(ErrorKind::Invalid, why));
+        }
+        Ok(())
+    }
+
+    /// What carries this session's collectives: "udp", "shared memory", or "shared memory and udp".
+    pub fn transport(&self) -> &'static str {
+        self.shared.transport()
+    }
+
+    /// What the session has done so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Ends everything in progress, here, with an error that says `reason`.
+    pub fn abort(&self, reason: &str) {
+        self.shared.fail(Error::new(ErrorKind::Aborted, format!("aborted: {reason}")));
+    }
+
+    /// Why the session takes no collectives any more, if it has failed.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.lock().failure.clone()
+    }
+
+    /// Leaves the job. What is in progress ends with an error.
+    pub fn close(&mut self) {
+        let closed = Error::new(ErrorKind::Closed, "the session is closed");
+        let is_busy = {
+            let mut state = self.shared.lock();
+            state.failure.get_or_insert_with(|| closed.clone());
+            !state.running.is_empty()
+        };
+        for lane in &self.shared.lanes {
+            lane.tell(Command::Close);
+        }
+        if let Some(local) = &self.shared.local {
+            // A rank that has all its results leaves quietly: others may still be reading theirs.
+            if is_busy {
+                local.abort(&closed.message);
+            }
+            local.close();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a lane panicked: please report this");
+            }
+        }
+        if let Some(watcher) = self.watcher.take() {
+            watcher.stop();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Types that [`Session::all_reduce`] takes.
+pub trait Element: Copy + sealed::Sealed {
+    /// The same for [`Request`].
+    const DATA_TYPE: DataType;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! element {
+    ($($rust:ty => $data_type:ident),*) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const DATA_TYPE: DataType = DataType::$data_type;
+        }
+    )*};
+}
+
+element!(f32 => Float32, i32 => Int32, i64 => Int64);
+
+/// A lane before its thread runs.
+struct Seat {
+    lane: u16,
+    port: UdpPort,
+    group: Option<UdpPort>,
+    peer: SocketAddr,
+    worker: Worker,
+    waker: Waker,
+    commands: Sender<Command>,
+    mailbox: Receiver<Command>,
+    stats: Arc<Mutex<LaneStats>>,
+}
+
+impl Seat {
+    fn handle(&self) -> LaneHandle {
+        LaneHandle { commands: self.commands.clone(), waker: self.waker.clone(), stats: self.stats.clone() }
+    }
+
+    fn start(self, shared: &Arc<Shared>, trouble: &Sender<Trouble>) -> Result<JoinHandle<()>, Error> {
+        let owner = Arc::downgrade(shared);
+        let lane = Lane {
+            number: self.lane,
+            port: self.port,
+            group: self.group,
+            peer: self.peer,
+            worker: self.worker,
+            waker: self.waker,
+            mailbox: self.mailbox,
+            trouble: trouble.clone(),
+            stats: self.stats,
+            spin: shared.config.spin(),
+            finished: Arc::new(move |collective| {
+                if let Some(shared) = owner.upgrade().filter(|shared| shared.local.is_none()) {
+                    shared.finished(collective);
+                }
+            }),
+        };
+        std::thread::Builder::new()
+            .name(format!("fanin-lane-{}", self.lane))
+            .spawn(move || lane.run())
+            .map_err(|error| Error::new(ErrorKind::Network, format!("cannot start a lane's thread: {error}")))
+    }
+}
+
+fn open_lanes(config: &SessionConfig, admission: &Admission, place: Place) -> Result<Vec<Seat>, Error> {
+    (0..admission.assignment.shape.lane_count).map(|lane| open_lane(config, admission, place, lane)).collect()
+}
+
+fn open_lane(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> Result<Seat, Error> {
+    let peer = admission.data_addresses[usize::from(lane) % admission.data_addresses.len()];
+    let any: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let mut port = UdpPort::bind(any, &Options::default())?;
+    port.connect(peer)?;
+    let waker = Waker::new()?;
+    let worker_config = worker_config(config, admission, place, lane);
+    let prober = Prober {
+        job_id: worker_config.job_id,
+        job_token: worker_config.job_token,
+        rank: worker_config.rank,
+        lane,
+        slot_index: (u32::from(lane) * worker_config.slots_per_lane) as u16,
+    };
+    let element_format = config.element_format.on_wire();
+    path::check(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?;
+    let mut group = match config.multicast && place.host_count > 1 {
+        true => path::join_group(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?,
+        false => None,
+    };
+    // Tests lose datagrams of the stream, not of the set-up.
+    for (index, port) in [Some(&mut port), group.as_mut()].into_iter().flatten().enumerate() {
+        let seed_offset = (index as u64) << 32 | u64::from(config.rank) << 16 | u64::from(lane);
+        let loss = |(probability, seed): (f64, u64)| Loss { probability, seed: seed.wrapping_add(seed_offset) };
+        port.set_loss(config.loss.map(loss))?;
+        port.set_blackhole(config.blackhole);
+    }
+    let (commands, mailbox) = unbounded();
+    let stats = Arc::default();
+    Ok(Seat { lane, port, group, peer, worker: Worker::new(worker_config), waker, commands, mailbox, stats })
+}
+
+fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> WorkerConfig {
+    let assignment = &admission.assignment;
+    WorkerConfig {
+        job_id: assignment.job_id,
+        job_token: assignment.job_token,
+        rank: place.host,
+        worker_count: place.host_count,
+        lane,
+        slots_per_lane: assignment.slots_per_lane,
+        element_count_max: assignment.element_count_max,
+        wire_format: match config.wire_format {
+            WireFormat::Fanin => fanin_protocol::switchml::WireFormat::Fanin,
+            WireFormat::P4app => fanin_protocol::switchml::WireFormat::P4app,
+        },
+        resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
+        resend_timeout_min: RESEND_TIMEOUT_MIN,
+        resend_timeout_max: RESEND_TIMEOUT_MAX,
+    }
+}
+
+/// Elements per packet: what was asked for, or what the path to the switch
+/// carries in one piece.
+fn element_count(config: &SessionConfig) -> Result<u16, Error> {
+    if let Some(count) = config.element_count {
+        return Ok(count);
+    }
+    if config.wire_format == WireFormat::P4app {
+        return Ok(P4APP_ELEMENT_COUNT);
+    }
+    let address = controller_address(config)?;
+    let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let payload = UdpPort::bind(any, &Options::default())?.max_payload(address)?;
+    let count = (payload - HEADER_BYTES.min(payload)) / config.element_format.on_wire().bytes() / 32 * 32;
+    Ok(count.clamp(32, ELEMENT_COUNT_AUTO_MAX) as u16)
+}
+
+fn controller_address(config: &SessionConfig) -> Result<SocketAddr, Error> {
+    let unknown = |error: std::io::Error| {
+        let why = format!("switch address {:?}: {error}; expected host:port", config.controller);
+        Error::new(ErrorKind::Invalid, why)
+    };
+    let mut addresses = config.controller.to_socket_addrs().map_err(unknown)?;
+    addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))
+}
+
+fn client_config(config: &SessionConfig) -> Result<ClientConfig, Error> {
+    let mut client = ClientConfig::new(config.controller.clone());
+    client.token = config.auth_token.clone();
+    if let Some(file) = &config.tls_ca {
+        let ca_pem = std::fs::read_to_string(file).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("cannot read the TLS authority {}: {error}", file.display()))
+        })?;
+        client.tls = Some(TlsTrust { ca_pem, server_name: None });
+    }
+    Ok(client)
+}
+
+fn join_parameters(config: &SessionConfig, element_count: u16, same_host: bool) -> JoinParameters {
+    let packet_bytes = HEADER_BYTES + usize::from(element_count) * config.element_format.on_wire().bytes();
+    JoinParameters {
+        job_name: config.job_name.clone(),
+        run_id: config.run_id.clone(),
+        rank: config.rank,
+        world_size: config.world_size,
+        lane_count: config.lane_count(),
+        slots_per_lane: Some(config.slots_per_lane(packet_bytes, same_host)),
+        element_count_max: element_count,
+        wire_format: match config.wire_format {
+            WireFormat::Fanin => fanin_control::WireFormat::FaninV1,
+            WireFormat::P4app => fanin_control::WireFormat::P4appSwitchml,
+        },
+        wait: config.join_timeout,
+        worker_label: worker_label(),
+        host_key: host_key(config),
+    }
+}
+
+fn worker_label() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{} pid {}", host.trim(), std::process::id())
+}

@@ -1,0 +1,94 @@
+//! What a session has done so far.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// One kind of collective.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CollectiveStats {
+    /// Completed without error.
+    pub completed: u64,
+    /// Ended with an error.
+    pub failed: u64,
+    /// Bytes of the larger side, summed over the completed ones.
+    pub bytes: u64,
+    /// From submission to completion, summed.
+    pub elapsed_ns: u64,
+}
+
+/// What a session has done so far, over all lanes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// By kind of collective.
+    pub collectives: BTreeMap<&'static str, CollectiveStats>,
+    /// Contributions sent for the first time.
+    pub contributions: u64,
+    /// Of these, empty ones that only carried an exponent.
+    pub announces: u64,
+    /// Contributions sent again.
+    pub resends: u64,
+    /// Headers that asked whether a contribution must be sent again.
+    pub queries: u64,
+    /// Aggregates received.
+    pub aggregates: u64,
+    /// Blocks whose sum was not a number.
+    pub blocks_non_finite: u64,
+    /// Packets from the switch that were ignored, by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Datagrams given to the network.
+    pub datagrams_sent: u64,
+    /// Their UDP payloads, in bytes.
+    pub bytes_sent: u64,
+    /// Datagrams taken from the network.
+    pub datagrams_received: u64,
+    /// Their UDP payloads, in bytes.
+    pub bytes_received: u64,
+    /// Datagrams lost on purpose, both ways.
+    pub losses_injected: u64,
+    /// Smoothed round trip of lane 0, in nanoseconds.
+    pub round_trip_ns: Option<u64>,
+    /// "udp", "shared memory", or "shared memory and udp".
+    pub transport: &'static str,
+    /// Lanes.
+    pub lane_count: u16,
+    /// Slots of one lane.
+    pub slots_per_lane: u32,
+    /// Elements of a full packet.
+    pub element_count_max: u16,
+    /// Lanes that get sums for all ranks by IP multicast.
+    pub multicast_lane_count: u16,
+}
+
+/// What one lane publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaneStats {
+    pub worker: fanin_protocol::switchml::WorkerCounters,
+    pub net: fanin_net::Counters,
+    pub round_trip_ns: Option<u64>,
+    pub by_multicast: bool,
+    pub outstanding: Option<fanin_protocol::switchml::Outstanding>,
+}
+
+impl Stats {
+    pub(crate) fn add_lane(&mut self, lane: &LaneStats) {
+        self.contributions += lane.worker.contributions;
+        self.announces += lane.worker.announces;
+        self.resends += lane.worker.resends;
+        self.queries += lane.worker.queries;
+        self.aggregates += lane.worker.aggregates;
+        self.blocks_non_finite += lane.worker.blocks_non_finite;
+        self.datagrams_sent += lane.net.datagrams_sent;
+        self.bytes_sent += lane.net.bytes_sent;
+        self.datagrams_received += lane.net.datagrams_received;
+        self.bytes_received += lane.net.bytes_received;
+        self.losses_injected += lane.net.dropped_injected_send + lane.net.dropped_injected_receive;
+        self.multicast_lane_count += u16::from(lane.by_multicast);
+        self.round_trip_ns = self.round_trip_ns.or(lane.round_trip_ns);
+        for (reason, &count) in fanin_protocol::DropReason::ALL.iter().zip(&lane.worker.drops) {
+            if count > 0 {
+                *self.drops.entry(reason.name()).or_default() += count;
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The numbers of in-network aggregation: what a worker does to a block of values before it sends them, what the
+//! switch does to a slot, and what the worker does to the answer.
+//!
+//! | module | who calls it | what it does |
+//! | --- | --- | --- |
+//! | [`exponent`] | worker and switch | the power of two all workers agree on for a block |
+//! | [`block_fixed`] | worker | floats <-> 32-bit fixed point (SwitchML §4.6, Appendix E) |
+//! | [`half_wire`] | worker | floats <-> scaled 16-bit floats, half the bytes on the wire (SwitchML §4.6, §6.3) |
+//! | [`bfloat_wire`] | worker | floats <-> scaled bfloat16, half the bytes on the wire |
+//! | [`byte_wire`] | worker | floats <-> scaled 8-bit integers, a quarter of the bytes on the wire |
+//! | [`integer`] | worker | integers, limbs, ordered floats and raw bytes <-> 32-bit words, all exact |
+//! | [`accumulate`] | switch | a slot overwrites, adds, takes the maximum, ors, xors, and emits |
+//! | [`sum`] | ranks that share memory | n tensors combined in one pass |
+//! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
+//!
+//! Words on the wire are big-endian. Every kernel exists as a scalar reference that reads like the paper and as
+//! AVX2 and AVX-512 twins; the fastest one that the processor has is chosen at run time and all of them write the same
+//! bits for any length and any alignment. The kernels expect the default floating-point environment (round to nearest
+//! even, subnormals not flushed).
+//!
+//! Slices whose lengths do not belong together are a bug of the caller and panic; no *value* ever does.
+#![no_std]
+
+pub mod accumulate;
+pub mod bfloat_wire;
+pub mod block_fixed;
+pub mod byte_wire;
+pub mod exponent;
+pub mod float16;
+pub mod half_wire;
+pub mod integer;
+mod scalar;
+mod simd;
+pub mod sum;
+
+pub use exponent::BlockExponent;
+pub use simd::{KernelLevel, kernel_level, limit_kernel_level};
+
+/// Lengths that do not match are the caller's bug: half a block converted in silence would be a wrong sum.
+#[track_caller]
+fn check_length(payload: &[u8], element_bytes: usize, element_count: usize) {
+    assert!(
+        payload.len() == element_bytes * element_count,
+        "payload of {} bytes for {element_count} elements of {element_bytes} bytes: pass matching slices",
+        payload.len(),
+    );
+}

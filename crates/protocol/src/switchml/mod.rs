@@ -1,0 +1,15 @@
+//! SwitchML: a pool of slots, streaming aggregation, loss recovery by two
+//! copies per slot (SwitchML §4, Algorithms 3 and 4).
+
+mod contributed;
+mod switch;
+mod worker;
+
+pub use contributed::{Contributed, WORKERS_PER_JOB_MAX};
+pub use switch::{
+    Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, StuckSlot, Switch,
+    SwitchCounters, WireFormat, probe_path, without_payload,
+};
+pub use worker::{
+    BlockId, Event, Outstanding, Participants, Shape, Submission, Tensors, Worker, WorkerConfig, WorkerCounters,
+};

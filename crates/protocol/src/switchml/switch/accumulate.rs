@@ -1,0 +1,123 @@
+//! Stage 4: overwrite, add, or leave alone.
+
+use fanin_numeric::accumulate;
+use fanin_wire::{ElementFormat, Operator};
+
+use super::admit::Contribution;
+use super::count::Position;
+use super::job::Job;
+
+/// Brings a contribution's payload and exponent into its slot copy, and
+/// writes the complete sum to `emitted`, with the last contribution.
+///
+/// The first contribution overwrites, so a slot never needs zeroing
+/// (SwitchML Alg. 3, line 10). An empty one counts as zeros and touches no
+/// element. The last one adds and writes out in one pass over the elements.
+#[inline(always)]
+pub(super) fn stage(
+    job: &mut Job,
+    contribution: &Contribution,
+    position: Position,
+    payload: &[u8],
+    emitted: Option<&mut [u8]>,
+) {
+    let copy = job.copy_mut(contribution);
+    if position.is_first() {
+        copy.collective_tag = contribution.collective_tag;
+        copy.element_format = contribution.element_format;
+        copy.operator = contribution.operator;
+        copy.destination = contribution.destination;
+        copy.block_exponent_next = contribution.block_exponent_next;
+        copy.element_count = 0;
+    }
+    copy.block_exponent_next = copy.block_exponent_next.max(contribution.block_exponent_next);
+    let overwrite = copy.element_count == 0;
+    let is_empty = contribution.element_count == 0;
+    if !is_empty {
+        copy.element_count = contribution.element_count;
+    }
+    let (element_count, format) = (copy.element_count, copy.element_format);
+    let range = job.values_range(contribution, element_count);
+    let values = &mut job.values[range];
+    let emitted = emitted.map(|out| &mut out[..usize::from(element_count) * format.bytes()]);
+    match (is_empty, emitted) {
+        (true, None) => {}
+        (true, Some(out)) => emit(format, values, out),
+        (false, emitted) => match format {
+            ElementFormat::Int32 => int32(contribution.operator, overwrite, payload, values, emitted),
+            ElementFormat::Float16 => float16(overwrite, payload, values, emitted),
+            ElementFormat::Bfloat16 => bfloat16(overwrite, payload, values, emitted),
+            ElementFormat::Int8 => int8(overwrite, payload, values, emitted),
+        },
+    }
+}
+
+/// Writes a sum as a payload.
+pub(super) fn emit(format: ElementFormat, values: &[i32], out: &mut [u8]) {
+    match format {
+        ElementFormat::Int32 => accumulate::emit(values, out),
+        ElementFormat::Float16 => accumulate::half::emit(values, out),
+        ElementFormat::Bfloat16 => accumulate::bfloat::emit(values, out),
+        ElementFormat::Int8 => accumulate::byte::emit(values, accumulate::byte::shift(values), out),
+    }
+}
+
+/// What the Aggregate's `echo` says: the shift of an Int8 sum.
+pub(super) fn echo(job: &Job, contribution: &Contribution) -> u32 {
+    let copy = job.copy(contribution);
+    if copy.element_format != ElementFormat::Int8 {
+        return contribution.echo;
+    }
+    // Of the whole sum, also for those who get a header only: a reply equals the multicast.
+    accumulate::byte::shift(&job.values[job.values_range(contribution, copy.element_count)]).into()
+}
+
+#[inline(always)]
+fn int32(operator: Operator, overwrite: bool, payload: &[u8], values: &mut [i32], emitted: Option<&mut [u8]>) {
+    match (operator, emitted) {
+        (_, None) if overwrite => accumulate::overwrite(payload, values),
+        (Operator::Add, None) => accumulate::add(payload, values),
+        (Operator::Max, None) => accumulate::max(payload, values),
+        (Operator::Or, None) => accumulate::or(payload, values),
+        (Operator::Xor, None) => accumulate::xor(payload, values),
+        (_, Some(out)) if overwrite => accumulate::overwrite_and_emit(payload, values, out),
+        (Operator::Add, Some(out)) => accumulate::add_and_emit(payload, values, out),
+        (Operator::Max, Some(out)) => accumulate::max_and_emit(payload, values, out),
+        (Operator::Or, Some(out)) => accumulate::or_and_emit(payload, values, out),
+        (Operator::Xor, Some(out)) => accumulate::xor_and_emit(payload, values, out),
+    }
+}
+
+/// Narrow elements are added as exact fixed point whatever the operator field
+/// says: `admit` lets only Add through (see there).
+fn float16(overwrite: bool, payload: &[u8], values: &mut [i32], emitted: Option<&mut [u8]>) {
+    match emitted {
+        None if overwrite => accumulate::half::overwrite(payload, values),
+        None => accumulate::half::add(payload, values),
+        Some(out) if overwrite => accumulate::half::overwrite_and_emit(payload, values, out),
+        Some(out) => accumulate::half::add_and_emit(payload, values, out),
+    }
+}
+
+fn bfloat16(overwrite: bool, payload: &[u8], values: &mut [i32], emitted: Option<&mut [u8]>) {
+    if overwrite {
+        accumulate::bfloat::overwrite(payload, values)
+    } else {
+        accumulate::bfloat::add(payload, values)
+    }
+    if let Some(out) = emitted {
+        accumulate::bfloat::emit(values, out);
+    }
+}
+
+/// In two passes: how much room the bytes need is known when all are added.
+fn int8(overwrite: bool, payload: &[u8], values: &mut [i32], emitted: Option<&mut [u8]>) {
+    if overwrite {
+        accumulate::byte::overwrite(payload, values)
+    } else {
+        accumulate::byte::add(payload, values)
+    }
+    if let Some(out) = emitted {
+        accumulate::byte::emit(values, accumulate::byte::shift(values), out);
+    }
+}

@@ -1,0 +1,310 @@
+//! Membership of one worker in one job.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use fanin_host::{CollectiveKind, DataType, ElementFormat, ReduceOp, Request, SessionConfig, Transport, WireFormat};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer::Buffer;
+use crate::errors::{exception, invalid};
+use crate::ticket::{SIGNAL_CHECK_INTERVAL, Ticket, seconds_to_duration};
+use crate::totals::{Account, Totals};
+
+/// A place in a job on a switch.
+#[pyclass(frozen, module = "fanin._fanin")]
+pub struct Session {
+    /// Empty once closed. Submitters share it, closing takes it.
+    inner: RwLock<Option<fanin_host::Session>>,
+    process_id: u32,
+    totals: Arc<Totals>,
+    /// Control address of the switch.
+    #[pyo3(get)]
+    controller: String,
+    /// What carries the collectives: "udp", "shared memory", or both.
+    #[pyo3(get)]
+    transport: &'static str,
+}
+
+#[pymethods]
+impl Session {
+    /// Joins a job and waits for all its workers; Ctrl-C ends the wait.
+    /// Raises `FaninError` that names the ranks that did not come.
+    #[staticmethod]
+    #[pyo3(signature = (
+        *, controller, job_name, run_id, rank, world_size, join_timeout_s, collective_timeout_s, auth_token = None,
+        tls_ca = None, lane_count = None, slots_per_lane = None, element_count = None, element_format = "int32",
+        wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
+        multicast = true,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn connect(
+        py: Python<'_>,
+        controller: String,
+        job_name: String,
+        run_id: String,
+        rank: u16,
+        world_size: u16,
+        join_timeout_s: f64,
+        collective_timeout_s: f64,
+        auth_token: Option<String>,
+        tls_ca: Option<PathBuf>,
+        lane_count: Option<u16>,
+        slots_per_lane: Option<u32>,
+        element_count: Option<u16>,
+        element_format: &str,
+        wire_format: &str,
+        transport: &str,
+        host_key: Option<String>,
+        loss: f64,
+        loss_seed: u64,
+        spin_us: Option<u64>,
+        multicast: bool,
+    ) -> PyResult<Session> {
+        let config = SessionConfig {
+            controller: controller.clone(),
+            auth_token,
+            tls_ca,
+            job_name,
+            run_id,
+            rank,
+            world_size,
+            lane_count,
+            slots_per_lane,
+            element_count,
+            element_format: parse_element_format(element_format)?,
+            wire_format: parse_wire_format(wire_format)?,
+            transport: parse_transport(transport)?,
+            host_key,
+            join_timeout: seconds_to_duration(join_timeout_s),
+            collective_timeout: seconds_to_duration(collective_timeout_s),
+            loss: (loss > 0.0).then_some((loss, loss_seed)),
+            spin: spin_us.map(Duration::from_micros),
+            multicast,
+            ..SessionConfig::default()
+        };
+        let inner = connect_interruptibly(py, config)?;
+        let totals = Arc::new(Totals::default());
+        let transport = inner.transport();
+        let inner = RwLock::new(Some(inner));
+        Ok(Session { inner, process_id: std::process::id(), totals, controller, transport })
+    }
+
+    /// Starts a collective on raw memory; `element_count` counts the full
+    /// (larger) buffer. `keep_alive` is held until the ticket is done.
+    #[pyo3(signature = (
+        kind, data_type, operator, root, input_address, output_address, element_count, label, keep_alive = None,
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn submit(
+        &self,
+        kind: &str,
+        data_type: &str,
+        operator: &str,
+        root: u16,
+        input_address: usize,
+        output_address: usize,
+        element_count: usize,
+        label: &str,
+        keep_alive: Option<Py<PyAny>>,
+        py: Python<'_>,
+    ) -> PyResult<Ticket> {
+        let kind = parse_kind(kind, root)?;
+        let request = Request {
+            kind,
+            data_type: parse_data_type(data_type)?,
+            operator: parse_operator(operator)?,
+            input: input_address as *const u8,
+            output: output_address as *mut u8,
+            element_count,
+            label: label.to_owned(),
+        };
+        // SAFETY: the caller vouches for the addresses and their sizes; what owns the memory is in `keep_alive`, which the
+        // callback below holds until no lane touches it any more.
+        let submitted = self.with(|session| unsafe { session.submit(request) })?;
+        let ticket = submitted.map_err(|error| exception(py, &error))?;
+        let account = Account::new(&self.totals, kind_name(kind));
+        let end = account.clone();
+        ticket.on_complete(Box::new(move |result| {
+            end.record(result);
+            // PyO3 defers the release to the next holder of the GIL, so this thread never waits for Python.
+            drop(keep_alive);
+        }));
+        Ok(Ticket::new(ticket, account))
+    }
+
+    /// Zeroed memory, `bytes` of it, that the ranks of a host can sum where it lies.
+    fn allocate(&self, py: Python<'_>, bytes: usize) -> PyResult<Buffer> {
+        let memory = py.detach(|| self.with(|session| session.allocate(bytes)))?;
+        memory.map(Buffer::new).map_err(|error| exception(py, &error))
+    }
+
+    /// Counts per kind of collective.
+    fn totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let kinds = PyDict::new(py);
+        for (kind, total) in self.totals.snapshot() {
+            let row = PyDict::new(py);
+            row.set_item("completed", total.completed)?;
+            row.set_item("failed", total.failed)?;
+            row.set_item("timeouts", total.timeouts)?;
+            row.set_item("chunks", total.chunks)?;
+            row.set_item("non_finite_blocks", total.non_finite_blocks)?;
+            row.set_item("seconds_in_flight", total.in_flight.as_secs_f64())?;
+            kinds.set_item(kind, row)?;
+        }
+        Ok(kinds)
+    }
+
+    /// The worker runtime's counters, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        let stats = py.detach(|| self.with(|session| session.stats()))?;
+        serde_json::to_string(&stats).map_err(|error| invalid(format!("counters cannot be shown: {error}")))
+    }
+
+    /// Fails every collective in flight on this rank; harmless once closed.
+    fn abort(&self, py: Python<'_>, reason: &str) {
+        // An error here means that nothing is in flight any more.
+        let _ = py.detach(|| self.with(|session| session.abort(reason)));
+    }
+
+    /// Leaves the job; harmless twice, and in a forked child.
+    fn close(&self, py: Python<'_>) {
+        if self.check_process().is_ok() {
+            // Closing waits for threads; taking the session out first lets submitters see the end at once.
+            py.detach(|| drop(self.take()));
+        }
+    }
+}
+
+impl Session {
+    fn with<T>(&self, use_it: impl FnOnce(&fanin_host::Session) -> T) -> PyResult<T> {
+        // Before the lock: in a forked child another thread's hold on it would never end.
+        self.check_process()?;
+        match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(session) => Ok(use_it(session)),
+            None => Err(invalid("the session is closed")),
+        }
+    }
+
+    fn take(&self) -> Option<fanin_host::Session> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn check_process(&self) -> PyResult<()> {
+        if std::process::id() == self.process_id {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "this session belongs to process {} and does not survive fork(); make the process group in the child, or start \
+             children with the \"spawn\" or \"forkserver\" method",
+            self.process_id
+        )))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if std::process::id() != self.process_id {
+            // A forked child has the session's memory but not its threads, so it must not wait for them.
+            std::mem::forget(inner);
+        } else if inner.is_some() {
+            // No waiting for threads here, where the GIL is held: they end by themselves.
+            std::thread::spawn(move || drop(inner));
+        }
+    }
+}
+
+fn connect_interruptibly(py: Python<'_>, config: SessionConfig) -> PyResult<fanin_host::Session> {
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    // On Ctrl-C the thread is left to its timeout; nobody takes its session, so it leaves the job at once.
+    std::thread::Builder::new()
+        .name("fanin-join".into())
+        .spawn(move || drop(sender.send(fanin_host::Session::connect(config))))
+        .map_err(|error| invalid(format!("cannot start a thread: {error}")))?;
+    loop {
+        match py.detach(|| receiver.recv_timeout(SIGNAL_CHECK_INTERVAL)) {
+            Ok(result) => return result.map_err(|error| exception(py, &error)),
+            Err(crossbeam_channel::RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected) => {
+                return Err(invalid("joining the job failed inside fanin; the message above tells where"));
+            }
+        }
+    }
+}
+
+fn parse_kind(name: &str, root: u16) -> PyResult<CollectiveKind> {
+    Ok(match name {
+        "all_reduce" => CollectiveKind::AllReduce,
+        "reduce" => CollectiveKind::Reduce { root },
+        "reduce_scatter" => CollectiveKind::ReduceScatter,
+        "all_gather" => CollectiveKind::AllGather,
+        "broadcast" => CollectiveKind::Broadcast { root },
+        "barrier" => CollectiveKind::Barrier,
+        _ => return Err(invalid(format!("unknown collective {name:?}"))),
+    })
+}
+
+fn kind_name(kind: CollectiveKind) -> &'static str {
+    match kind {
+        CollectiveKind::AllReduce => "all_reduce",
+        CollectiveKind::Reduce { .. } => "reduce",
+        CollectiveKind::ReduceScatter => "reduce_scatter",
+        CollectiveKind::AllGather => "all_gather",
+        CollectiveKind::Broadcast { .. } => "broadcast",
+        CollectiveKind::Barrier => "barrier",
+    }
+}
+
+fn parse_data_type(name: &str) -> PyResult<DataType> {
+    Ok(match name {
+        "float32" => DataType::Float32,
+        "float16" => DataType::Float16,
+        "bfloat16" => DataType::Bfloat16,
+        "int32" => DataType::Int32,
+        "int64" => DataType::Int64,
+        "bytes" => DataType::Bytes,
+        _ => return Err(invalid(format!("unknown data type {name:?}"))),
+    })
+}
+
+fn parse_operator(name: &str) -> PyResult<ReduceOp> {
+    Ok(match name {
+        "sum" => ReduceOp::Sum,
+        "average" => ReduceOp::Average,
+        "max" => ReduceOp::Max,
+        "min" => ReduceOp::Min,
+        "band" => ReduceOp::BitAnd,
+        "bor" => ReduceOp::BitOr,
+        "bxor" => ReduceOp::BitXor,
+        _ => return Err(invalid(format!("unknown operator {name:?}"))),
+    })
+}
+
+fn parse_transport(name: &str) -> PyResult<Transport> {
+    match name {
+        "auto" => Ok(Transport::Auto),
+        "udp" => Ok(Transport::Udp),
+        _ => Err(invalid(format!("unknown transport {name:?}; one of auto, udp"))),
+    }
+}
+
+fn parse_element_format(name: &str) -> PyResult<ElementFormat> {
+    match name {
+        "int32" => Ok(ElementFormat::Int32),
+        "float16" => Ok(ElementFormat::Float16),
+        "bfloat16" => Ok(ElementFormat::Bfloat16),
+        "int8" => Ok(ElementFormat::Int8),
+        _ => Err(invalid(format!("unknown element format {name:?}; one of int32, float16, bfloat16, int8"))),
+    }
+}
+
+fn parse_wire_format(name: &str) -> PyResult<WireFormat> {
+    match name {
+        "fanin" => Ok(WireFormat::Fanin),
+        "p4app" => Ok(WireFormat::P4app),
+        _ => Err(invalid(format!("unknown wire format {name:?}; one of fanin, p4app"))),
+    }
+}

@@ -1,0 +1,11 @@
+//! The controller: the registry, driven by gRPC calls, time and the data plane.
+
+mod core;
+mod installer;
+mod join;
+mod service;
+mod status;
+mod stream;
+
+pub(crate) use core::{Core, Settings};
+pub(crate) use service::Service;

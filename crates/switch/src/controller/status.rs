@@ -1,0 +1,113 @@
+//! What the registry and the data plane know, put together.
+
+use std::time::{Duration, Instant};
+
+use fanin_control::PROTOCOL_VERSION;
+use fanin_control::proto::{
+    self, DropCount, IncompleteSlot, InspectResponse, JobStatus, LaneInspection, StatusResponse, WorkerStatus,
+};
+
+use super::Core;
+use crate::dataplane_api::{self, DataplaneCounters, JobInspection, TrafficCounters};
+
+/// One stuck data-plane thread makes every inspection slow; a status must come all the same, with less in it.
+const INSPECT_BUDGET: Duration = Duration::from_millis(500);
+
+impl Core {
+    /// May block for [`INSPECT_BUDGET`] and one inspection.
+    pub(crate) fn status(&self) -> StatusResponse {
+        let counters = self.dataplane.counters();
+        let (mut jobs, capacity, draining) = self.read(|state, now_ms| {
+            (state.registry.statuses(now_ms), state.registry.capacity(), state.registry.is_draining())
+        });
+        let deadline = Instant::now() + INSPECT_BUDGET;
+        for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
+            job.counters = job_counters(&counters, job.job_id);
+            if Instant::now() < deadline {
+                self.add_inspection(job);
+            }
+        }
+        StatusResponse {
+            protocol_version: PROTOCOL_VERSION,
+            switch_version: env!("CARGO_PKG_VERSION").into(),
+            uptime_ms: self.now_ms(),
+            draining,
+            capacity: Some(capacity),
+            jobs,
+            counters: Some(traffic(&counters.total)),
+            data_address: self.data_address.clone(),
+            data_ports: self.dataplane.ports().iter().map(|address| address.port().into()).collect(),
+        }
+    }
+
+    /// `None` for a job that is not there. May block for one inspection.
+    pub(super) fn inspect(&self, job_id: u32) -> Option<InspectResponse> {
+        let mut job = self.read(|state, now_ms| state.registry.status(job_id, now_ms))?;
+        job.counters = job_counters(&self.dataplane.counters(), job_id);
+        let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
+        let lanes = lanes.into_iter().map(|found| lane(found, &job)).collect();
+        Some(InspectResponse { job: Some(job), lanes })
+    }
+
+    fn add_inspection(&self, job: &mut JobStatus) -> Option<JobInspection> {
+        let inspection = self.dataplane.inspect(job.job_id)?;
+        job.slots_in_use = inspection.slots_in_use;
+        for seen in &inspection.workers {
+            let rank = rank_of_contributor(job, seen.rank);
+            if let Some(worker) = job.workers.get_mut(rank as usize) {
+                add_seen(worker, seen);
+            }
+        }
+        Some(inspection)
+    }
+}
+
+/// The data plane knows contributors; people know ranks. A host contributes under the name of its first rank.
+fn rank_of_contributor(job: &JobStatus, contributor: u16) -> u32 {
+    let first = job.host_of_rank.iter().position(|host| *host == u32::from(contributor));
+    first.map_or(contributor.into(), |rank| rank as u32)
+}
+
+fn add_seen(worker: &mut WorkerStatus, seen: &dataplane_api::WorkerSeen) {
+    worker.data_address = seen.address.map(|address| address.to_string()).unwrap_or_default();
+    worker.packet_age_ms = seen.last_seen_ms;
+}
+
+fn job_counters(counters: &DataplaneCounters, job_id: u32) -> Option<proto::DataplaneCounters> {
+    counters.jobs.iter().find(|(id, _)| *id == job_id).map(|(_, counters)| traffic(counters))
+}
+
+fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
+    proto::DataplaneCounters {
+        received_datagrams: counters.received_datagrams,
+        received_bytes: counters.received_bytes,
+        sent_datagrams: counters.sent_datagrams,
+        sent_bytes: counters.sent_bytes,
+        contributions: counters.contributions,
+        aggregates: counters.aggregates,
+        resends_answered: counters.resends_answered,
+        drops: counters.drops.iter().map(|(reason, count)| drop_count(reason, *count)).collect(),
+    }
+}
+
+fn drop_count(reason: &str, count: u64) -> DropCount {
+    DropCount { reason: reason.into(), count }
+}
+
+fn lane(lane: dataplane_api::LaneInspection, job: &JobStatus) -> LaneInspection {
+    LaneInspection {
+        lane: lane.lane.into(),
+        slots_in_use: lane.slots_in_use,
+        oldest_incomplete: lane.oldest_incomplete.map(|slot| incomplete_slot(slot, job)),
+    }
+}
+
+fn incomplete_slot(slot: dataplane_api::IncompleteSlot, job: &JobStatus) -> IncompleteSlot {
+    IncompleteSlot {
+        slot_index: slot.slot_index,
+        slot_parity: slot.slot_parity.into(),
+        chunk_index: slot.chunk_index,
+        collective_tag: slot.collective_tag,
+        missing_ranks: slot.missing_ranks.into_iter().map(|missing| rank_of_contributor(job, missing)).collect(),
+    }
+}

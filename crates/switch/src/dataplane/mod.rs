@@ -1,0 +1,253 @@
+//! The data plane: threads that carry packets between sockets and switch
+//! programs.
+//!
+//! A thread owns its socket, its [`fanin_protocol::switchml::Switch`] and the
+//! addresses it has learned; it shares nothing but a command mailbox and the
+//! counters it publishes a few times a second. A packet is received, decided
+//! about and put into an outgoing batch without a lock or an allocation.
+
+mod outgoing;
+mod peers;
+mod publish;
+mod thread;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use fanin_net::{Loss, NetError, Options, UdpPort, Waker};
+
+use crate::dataplane_api::{
+    Dataplane, DataplaneCounters, InstallError, JobInspection, JobInstall, LaneInspection, TrafficCounters, WorkerSeen,
+};
+
+/// How long a command may wait for its thread.
+const ANSWER_WAIT: Duration = Duration::from_millis(900);
+/// How long an inspection may wait for all threads together.
+const INSPECT_WAIT: Duration = Duration::from_millis(180);
+
+/// A few times what it takes to wake a thread on another core.
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
+
+/// How to start the data plane.
+#[derive(Clone, Debug)]
+pub struct DataplaneConfig {
+    /// Address to bind; workers must be able to reach it.
+    pub address: IpAddr,
+    /// UDP port of the first thread; 0 takes any free ports.
+    pub port_base: u16,
+    /// Threads, each with its own port; lanes are spread over them.
+    pub thread_count: u16,
+    /// How long a thread polls before it sleeps. Between two looks it gives
+    /// its core to others.
+    pub spin: Duration,
+    /// Losses to inject, for tests.
+    pub loss: Option<Loss>,
+}
+
+impl Default for DataplaneConfig {
+    fn default() -> Self {
+        DataplaneConfig {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port_base: 0,
+            thread_count: 1,
+            spin: SPIN_DEFAULT,
+            loss: None,
+        }
+    }
+}
+
+pub(crate) enum Command {
+    Install(JobInstall, Sender<Result<(), InstallError>>),
+    Remove(u32),
+    Inspect(u32, Sender<Option<JobInspection>>),
+    /// p4app-switchML carries no rank: workers are known by address.
+    Register {
+        job_id: u32,
+        lane: u16,
+        rank: u16,
+        address: SocketAddr,
+    },
+    Stop,
+}
+
+struct Handle {
+    address: SocketAddr,
+    commands: Sender<Command>,
+    waker: Waker,
+    published: Arc<Mutex<DataplaneCounters>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Handle {
+    fn tell(&self, command: Command) -> bool {
+        let sent = self.commands.send(command).is_ok();
+        self.waker.wake();
+        sent
+    }
+}
+
+/// The threads of one switch.
+pub struct UdpDataplane {
+    threads: Vec<Handle>,
+}
+
+impl UdpDataplane {
+    /// Binds the ports and starts the threads.
+    ///
+    /// # Errors
+    /// [`NetError`] when a port cannot be opened.
+    pub fn start(config: &DataplaneConfig) -> Result<UdpDataplane, NetError> {
+        let threads =
+            (0..config.thread_count.max(1)).map(|index| start_thread(config, index)).collect::<Result<_, _>>()?;
+        Ok(UdpDataplane { threads })
+    }
+
+    /// Makes a p4app-switchML worker known that cannot announce itself.
+    pub fn register(&self, job_id: u32, lane: u16, rank: u16, address: SocketAddr) {
+        for handle in &self.threads {
+            handle.tell(Command::Register { job_id, lane, rank, address });
+        }
+    }
+
+    fn install_on_all(&self, job: &JobInstall) -> Result<(), InstallError> {
+        for handle in &self.threads {
+            let (reply, answer) = bounded(1);
+            if !handle.tell(Command::Install(job.clone(), reply)) {
+                return Err(InstallError::NotRunning { why: format!("the thread of {} has ended", handle.address) });
+            }
+            answer.recv_timeout(ANSWER_WAIT).map_err(|_| InstallError::NotRunning {
+                why: format!("the thread of {} did not take the job in time", handle.address),
+            })??;
+        }
+        Ok(())
+    }
+}
+
+fn start_thread(config: &DataplaneConfig, index: u16) -> Result<Handle, NetError> {
+    let number = if config.port_base == 0 { 0 } else { config.port_base + index };
+    let loss = config.loss.map(|loss| Loss { seed: loss.seed.wrapping_add(u64::from(index)), ..loss });
+    let port = UdpPort::bind(SocketAddr::new(config.address, number), &Options { loss, ..Options::default() })?;
+    let (address, waker) = (port.local_addr(), Waker::new()?);
+    let (commands, mailbox): (Sender<Command>, Receiver<Command>) = unbounded();
+    let published = Arc::new(Mutex::new(DataplaneCounters::default()));
+    let worker = thread::Thread::new(port, waker.clone(), mailbox, published.clone(), config.spin);
+    let thread = std::thread::Builder::new()
+        .name(format!("fanin-data-{index}"))
+        .spawn(move || worker.run())
+        .map_err(|source| NetError::Setup { action: "start a data-plane thread", source })?;
+    Ok(Handle { address, commands, waker, published, thread: Mutex::new(Some(thread)) })
+}
+
+impl Dataplane for UdpDataplane {
+    fn install(&self, job: JobInstall) -> Result<(), InstallError> {
+        let result = self.install_on_all(&job);
+        if result.is_err() && !matches!(result, Err(InstallError::JobNumberInUse { .. })) {
+            self.remove(job.job_id);
+        }
+        result
+    }
+
+    fn remove(&self, job_id: u32) {
+        for handle in &self.threads {
+            handle.tell(Command::Remove(job_id));
+        }
+    }
+
+    fn inspect(&self, job_id: u32) -> Option<JobInspection> {
+        let (reply, answers) = bounded(self.threads.len());
+        for handle in &self.threads {
+            handle.tell(Command::Inspect(job_id, reply.clone()));
+        }
+        drop(reply);
+        let deadline = std::time::Instant::now() + INSPECT_WAIT;
+        let mut merged: Option<JobInspection> = None;
+        while let Ok(answer) = answers.recv_deadline(deadline) {
+            if let Some(part) = answer {
+                merged = Some(match merged {
+                    None => part,
+                    Some(whole) => merge_inspections(whole, part),
+                });
+            }
+        }
+        merged
+    }
+
+    fn counters(&self) -> DataplaneCounters {
+        let mut sum = DataplaneCounters::default();
+        for handle in &self.threads {
+            let part = handle.published.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+            add_traffic(&mut sum.total, &part.total);
+            for (job_id, traffic) in part.jobs {
+                match sum.jobs.iter_mut().find(|(id, _)| *id == job_id) {
+                    Some((_, whole)) => add_traffic(whole, &traffic),
+                    None => sum.jobs.push((job_id, traffic)),
+                }
+            }
+        }
+        sum
+    }
+
+    fn ports(&self) -> Vec<SocketAddr> {
+        self.threads.iter().map(|handle| handle.address).collect()
+    }
+
+    fn stop(&self) {
+        for handle in &self.threads {
+            handle.tell(Command::Stop);
+        }
+        for handle in &self.threads {
+            let thread = handle.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+            if let Some(thread) = thread
+                && thread.join().is_err()
+            {
+                tracing::error!(address = %handle.address, "a data-plane thread panicked: please report this");
+            }
+        }
+    }
+}
+
+impl Drop for UdpDataplane {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Each lane is served by one thread, so at most one part has slots in use.
+fn merge_inspections(mut whole: JobInspection, part: JobInspection) -> JobInspection {
+    whole.slots_in_use += part.slots_in_use;
+    for (lane, other) in whole.lanes.iter_mut().zip(part.lanes) {
+        *lane = LaneInspection {
+            lane: lane.lane,
+            slots_in_use: lane.slots_in_use + other.slots_in_use,
+            oldest_incomplete: lane.oldest_incomplete.take().or(other.oldest_incomplete),
+        };
+    }
+    for (worker, other) in whole.workers.iter_mut().zip(part.workers) {
+        let ages = [worker.last_seen_ms, other.last_seen_ms];
+        *worker = WorkerSeen {
+            rank: worker.rank,
+            address: worker.address.or(other.address),
+            last_seen_ms: ages.into_iter().flatten().min(),
+        };
+    }
+    whole
+}
+
+fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
+    sum.received_datagrams += part.received_datagrams;
+    sum.received_bytes += part.received_bytes;
+    sum.sent_datagrams += part.sent_datagrams;
+    sum.sent_bytes += part.sent_bytes;
+    sum.contributions += part.contributions;
+    sum.aggregates += part.aggregates;
+    sum.resends_answered += part.resends_answered;
+    for &(reason, count) in &part.drops {
+        match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
+            Some((_, total)) => *total += count,
+            None => sum.drops.push((reason, count)),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! One data-plane thread: receive, decide, send.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use fanin_net::{NetError, Patience, ReceiveBatch, UdpPort, Waker};
+use fanin_protocol::Verdict;
+use fanin_protocol::switchml::{self, Admitted, Context, JobConfig, JobSnapshot, Switch, WireFormat};
+use fanin_protocol::time::Time;
+use fanin_wire::ProbePath;
+use fanin_wire::generated::{HEADER_BYTES, MAGIC};
+
+use super::Command;
+use super::outgoing::{Group, Outgoing};
+use super::peers::Peers;
+use super::publish::{self, JobTraffic};
+use crate::dataplane_api::{
+    DataplaneCounters, IncompleteSlot, InstallError, JobInspection, JobInstall, LaneInspection, WorkerSeen,
+};
+
+/// How often a busy thread publishes its counters.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+pub(super) struct Thread {
+    port: UdpPort,
+    waker: Waker,
+    mailbox: Receiver<Command>,
+    published: Arc<Mutex<DataplaneCounters>>,
+    published_last: Instant,
+    spin: Duration,
+    patience: Patience,
+    start: Instant,
+    switch: Switch,
+    jobs: Vec<JobInstall>,
+    peers: Peers,
+    traffic: Vec<JobTraffic>,
+    outgoing: Outgoing,
+    /// Longest datagram of any installed job.
+    datagram_bytes_max: usize,
+}
+
+impl Thread {
+    pub fn new(
+        port: UdpPort,
+        waker: Waker,
+        mailbox: Receiver<Command>,
+        published: Arc<Mutex<DataplaneCounters>>,
+        spin: Duration,
+    ) -> Thread {
+        let start = Instant::now();
+        Thread {
+            waker,
+            mailbox,
+            published,
+            published_last: start,
+            spin,
+            patience: Patience::default(),
+            start,
+            switch: Switch::new(),
+            jobs: Vec::new(),
+            peers: Peers::new(port.local_addr().port()),
+            traffic: vec![JobTraffic::default(); 256],
+            outgoing: Outgoing::new(),
+            datagram_bytes_max: HEADER_BYTES,
+            port,
+        }
+    }
+
+    pub fn run(mut self) {
+        let mut batch = ReceiveBatch::new();
+        loop {
+            match self.step(&mut batch) {
+                Ok(true) => {}
+                Ok(false) => return self.publish(),
+                Err(error) => {
+                    // One bad system call must not end all jobs; a dead
+                    // socket repeats, so do not spin on it.
+                    tracing::error!(%error, address = %self.port.local_addr(), "data-plane thread");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// One round; false when told to stop.
+    fn step(&mut self, batch: &mut ReceiveBatch) -> Result<bool, NetError> {
+        if !self.obey() {
+            return Ok(false);
+        }
+        if self.port.receive(batch)? == 0 {
+            if self.patience.is_over(self.spin) {
+                self.publish();
+                self.port.wait(&self.waker, None, Duration::ZERO)?;
+                self.patience.renew();
+            }
+            return Ok(true);
+        }
+        self.patience.renew();
+        let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
+        for (datagram, source) in batch.iter_mut() {
+            self.handle(now, datagram, source)?;
+        }
+        self.outgoing.flush(&mut self.port, &mut self.peers)?;
+        if self.published_last.elapsed() >= PUBLISH_EVERY {
+            self.publish();
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, now: Time, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        let context = self.context(now, datagram, source);
+        // A Probe's echo is as long as the Probe; nothing else exceeds the jobs' own datagrams.
+        let bytes_max = self.datagram_bytes_max.max(datagram.len());
+        let space = self.outgoing.space(bytes_max, &mut self.port, &mut self.peers)?;
+        let verdict = self.switch.process(&context, datagram, space);
+        let path = match verdict {
+            Verdict::ProbeReply { bytes } => switchml::probe_path(&space[..bytes]),
+            _ => ProbePath::Unicast,
+        };
+        if let Some(sender) = self.switch.admitted() {
+            self.peers.learn(sender, source);
+            self.count(sender, datagram.len(), &verdict);
+        }
+        match verdict {
+            Verdict::Drop(_) => Ok(()),
+            Verdict::Refuse { bytes, .. } | Verdict::Reply { bytes } | Verdict::Missing { bytes } => {
+                self.outgoing.reply(bytes, source, &mut self.port)
+            }
+            Verdict::ProbeReply { bytes } => {
+                self.register_if_p4app(source);
+                let to = self.probe_destination(path, source);
+                self.outgoing.reply(bytes, to, &mut self.port)
+            }
+            Verdict::Multicast { job_number, lane, bytes, destination } => {
+                let group = Group { job_number, lane, destination };
+                self.outgoing.multicast(group, bytes, &mut self.port, &mut self.peers)
+            }
+        }
+    }
+
+    /// Both layouts share the ports: fanin datagrams begin with a magic
+    /// number that no p4app-switchML job type makes.
+    fn context(&self, now: Time, datagram: &[u8], source: SocketAddr) -> Context {
+        let is_fanin = datagram.starts_with(&MAGIC.to_be_bytes()) || datagram.first().is_none_or(|byte| byte >> 4 != 1);
+        let wire_format = if is_fanin { WireFormat::Fanin } else { WireFormat::P4app };
+        let source_rank = if is_fanin { None } else { self.peers.registered_rank(source) };
+        Context { now, wire_format, source_rank }
+    }
+
+    /// Where a Probe's answer goes, by what the Probe asked for.
+    fn probe_destination(&mut self, path: ProbePath, source: SocketAddr) -> SocketAddr {
+        match (path, self.switch.admitted()) {
+            (ProbePath::MulticastTest, Some(sender)) => {
+                self.peers.multicast_group(sender.job_number, sender.lane).unwrap_or(source)
+            }
+            (ProbePath::MulticastUse, Some(sender)) => {
+                self.peers.join_group(sender);
+                source
+            }
+            _ => source,
+        }
+    }
+
+    /// A p4app worker of ours makes itself known by its Probe.
+    fn register_if_p4app(&mut self, source: SocketAddr) {
+        let Some(sender) = self.switch.admitted() else { return };
+        let p4app = self.jobs.iter().any(|job| {
+            job.job_id as u8 == sender.job_number && job.wire_format == fanin_control::WireFormat::P4appSwitchml
+        });
+        if p4app {
+            self.peers.register(sender, source);
+        }
+    }
+
+    fn count(&mut self, sender: Admitted, received_bytes: usize, verdict: &Verdict) {
+        let copy_count = || self.peers.destinations(sender.job_number, sender.lane).count() as u64;
+        let world_size = || self.peers.group(sender.job_number, sender.lane).len() as u64;
+        let (copies, bytes) = match *verdict {
+            Verdict::Drop(_) => (0, 0),
+            Verdict::Multicast { bytes, destination: None, .. } => {
+                let copies = copy_count();
+                (copies, bytes as u64 * copies)
+            }
+            Verdict::Multicast { bytes, .. } => {
+                let others = world_size() - 1;
+                (1 + others, bytes as u64 + others * HEADER_BYTES as u64)
+            }
+            Verdict::Refuse { bytes, .. }
+            | Verdict::Reply { bytes }
+            | Verdict::Missing { bytes }
+            | Verdict::ProbeReply { bytes } => (1, bytes as u64),
+        };
+        let traffic = &mut self.traffic[usize::from(sender.job_number)];
+        traffic.received_datagrams += 1;
+        traffic.received_bytes += received_bytes as u64;
+        traffic.sent_datagrams += copies;
+        traffic.sent_bytes += bytes;
+    }
+
+    /// Carries out what the controller asked for; false to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.mailbox.try_recv() {
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(Command::Install(job, reply)) => {
+                    let _ = reply.send(self.install(&job));
+                }
+                Ok(Command::Remove(job_id)) => self.remove(job_id),
+                Ok(Command::Inspect(job_id, reply)) => {
+                    let _ = reply.send(self.inspect(job_id));
+                }
+                Ok(Command::Register { job_id, lane, rank, address }) => {
+                    self.peers.register(Admitted { job_number: job_id as u8, lane, rank }, address);
+                }
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn install(&mut self, job: &JobInstall) -> Result<(), InstallError> {
+        let config = JobConfig {
+            job_id: job.job_id,
+            job_token: job.job_token,
+            worker_count: job.world_size,
+            lane_count: job.lane_count,
+            slots_per_lane: job.slots_per_lane,
+            element_count_max: job.element_count_max,
+            wire_format: match job.wire_format {
+                fanin_control::WireFormat::Unspecified | fanin_control::WireFormat::FaninV1 => WireFormat::Fanin,
+                fanin_control::WireFormat::P4appSwitchml => WireFormat::P4app,
+            },
+        };
+        self.switch.install(config).map_err(|error| match error {
+            switchml::InstallError::JobNumberInUse => InstallError::JobNumberInUse { job_number: job.job_id as u8 },
+            other => InstallError::Unsupported { what: format!("{other:?} of {config:?}") },
+        })?;
+        self.peers.install(job);
+        self.datagram_bytes_max = self.datagram_bytes_max.max(HEADER_BYTES + usize::from(job.element_count_max) * 4);
+        self.traffic[usize::from(job.job_id as u8)] = JobTraffic::default();
+        self.jobs.push(job.clone());
+        Ok(())
+    }
+
+    fn remove(&mut self, job_id: u32) {
+        if self.switch.remove(job_id) {
+            self.peers.remove(job_id as u8);
+            self.jobs.retain(|job| job.job_id != job_id);
+        }
+    }
+
+    fn inspect(&self, job_id: u32) -> Option<JobInspection> {
+        let job = self.jobs.iter().find(|job| job.job_id == job_id)?;
+        let snapshot = self.switch.inspect(job_id)?;
+        let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
+        let workers = (0..job.world_size).map(|rank| WorkerSeen {
+            rank,
+            address: self.peers.address(job_id as u8, rank),
+            last_seen_ms: snapshot.last_seen[usize::from(rank)].map(|at| now.since(at).as_ns() / 1_000_000),
+        });
+        Some(JobInspection {
+            slots_in_use: snapshot.slots_in_use,
+            lanes: (0..job.lane_count).map(|lane| lane_inspection(&snapshot, lane)).collect(),
+            workers: workers.collect(),
+        })
+    }
+
+    fn publish(&mut self) {
+        self.published_last = Instant::now();
+        // The reader holds the lock for a copy only; if it does so now, the
+        // next round publishes.
+        if let Ok(mut published) = self.published.try_lock() {
+            published.total = publish::total(&self.port.counters(), self.switch.counters());
+            published.jobs.clear();
+            for job in &self.jobs {
+                if let Some(counters) = self.switch.job_counters(job.job_id) {
+                    let traffic = &self.traffic[usize::from(job.job_id as u8)];
+                    published.jobs.push((job.job_id, publish::job(traffic, counters)));
+                }
+            }
+        }
+    }
+}
+
+fn lane_inspection(snapshot: &JobSnapshot, lane: u16) -> LaneInspection {
+    let Some(found) = snapshot.lanes.iter().find(|candidate| candidate.lane == lane) else {
+        return LaneInspection { lane, ..LaneInspection::default() };
+    };
+    LaneInspection {
+        lane,
+        slots_in_use: found.slots_in_use,
+        oldest_incomplete: found.oldest.first().map(|slot| IncompleteSlot {
+            slot_index: u32::from(slot.slot_index),
+            slot_parity: slot.slot_parity,
+            chunk_index: slot.chunk_index,
+            collective_tag: slot.collective_tag,
+            missing_ranks: slot.missing_ranks.clone(),
+        }),
+    }
+}

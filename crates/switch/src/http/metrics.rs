@@ -1,0 +1,241 @@
+//! `/metrics` in the OpenMetrics text format. Names carry their unit; counters end in `_total`.
+//!
+//! | name | unit | labels | meaning |
+//! | --- | --- | --- | --- |
+//! | `fanin_switch_uptime_seconds` | s | | since start |
+//! | `fanin_switch_draining` | 0/1 | | new jobs are refused |
+//! | `fanin_switch_jobs` | jobs | `state` | waiting, running, broken |
+//! | `fanin_switch_slot_memory_bytes` | bytes | `kind` | total, free |
+//! | `fanin_switch_received_datagrams_total`, `…_sent_datagrams_total` | datagrams | | UDP, all jobs and strangers |
+//! | `fanin_switch_received_bytes_total`, `…_sent_bytes_total` | bytes | | UDP payload |
+//! | `fanin_switch_contributions_total` | packets | | added to a slot |
+//! | `fanin_switch_aggregates_total` | slots | | completed |
+//! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
+//! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
+//! | `fanin_job_*` | as above | `job`, `tenant`, `job_id` | the same for one job |
+//! | `fanin_job_slots`, `fanin_job_slots_in_use` | slots | `job`, … | allotted; waiting for contributions |
+//! | `fanin_job_slot_memory_bytes` | bytes | `job`, … | allotted |
+//! | `fanin_job_workers` | workers | `job`, …, `state` | joining, joined, attached, left, lost |
+//!
+//! The numbers are read when asked for: the data plane keeps plain counters and knows nothing of this format.
+
+use std::fmt::Error;
+
+use fanin_control::proto::{DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::view::worker_state;
+
+/// Label names and values of one sample.
+type Labels = Vec<(&'static str, String)>;
+/// One counter of [`DataplaneCounters`].
+struct CounterFamily {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    read: fn(&DataplaneCounters) -> u64,
+}
+
+const COUNTERS: [CounterFamily; 7] = [
+    CounterFamily {
+        name: "received_datagrams",
+        help: "UDP datagrams received",
+        unit: None,
+        read: |counters| counters.received_datagrams,
+    },
+    CounterFamily {
+        name: "received",
+        help: "UDP payload received",
+        unit: Some(Unit::Bytes),
+        read: |counters| counters.received_bytes,
+    },
+    CounterFamily {
+        name: "sent_datagrams",
+        help: "UDP datagrams sent, each copy of a multicast counted",
+        unit: None,
+        read: |counters| counters.sent_datagrams,
+    },
+    CounterFamily {
+        name: "sent",
+        help: "UDP payload sent",
+        unit: Some(Unit::Bytes),
+        read: |counters| counters.sent_bytes,
+    },
+    CounterFamily {
+        name: "contributions",
+        help: "Contributions added to a slot",
+        unit: None,
+        read: |counters| counters.contributions,
+    },
+    CounterFamily { name: "aggregates", help: "Slots completed", unit: None, read: |counters| counters.aggregates },
+    CounterFamily {
+        name: "resends_answered",
+        help: "Completed slots sent again to one worker",
+        unit: None,
+        read: |counters| counters.resends_answered,
+    },
+];
+
+/// Jobs that wait for ranks have no number yet and only count in `fanin_switch_jobs`: without it, two runs of one name
+/// would be the same series twice, which a scraper refuses.
+///
+/// # Errors
+/// Only when the formatter fails, which a `String` does not.
+pub(super) fn encode(status: StatusResponse) -> Result<String, Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot(status)));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Snapshot(StatusResponse);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), Error> {
+        encode_switch(&mut encoder, &self.0)?;
+        for family in &COUNTERS {
+            encode_counter(&mut encoder, family, "fanin_switch", &switch_samples(&self.0))?;
+            encode_counter(&mut encoder, family, "fanin_job", &job_samples(&self.0))?;
+        }
+        encode_drops(&mut encoder, "fanin_switch", &switch_samples(&self.0))?;
+        encode_drops(&mut encoder, "fanin_job", &job_samples(&self.0))?;
+        encode_jobs(&mut encoder, &self.0.jobs)
+    }
+}
+
+/// Counters with the labels that say whose they are.
+type Samples<'a> = Vec<(Labels, &'a DataplaneCounters)>;
+
+fn switch_samples(status: &StatusResponse) -> Samples<'_> {
+    status.counters.iter().map(|counters| (Labels::new(), counters)).collect()
+}
+
+fn numbered(jobs: &[JobStatus]) -> impl Iterator<Item = &JobStatus> {
+    jobs.iter().filter(|job| job.job_id != 0)
+}
+
+fn job_samples(status: &StatusResponse) -> Samples<'_> {
+    let jobs = numbered(&status.jobs);
+    jobs.filter_map(|job| job.counters.as_ref().map(|counters| (job_labels(job), counters))).collect()
+}
+
+fn job_labels(job: &JobStatus) -> Labels {
+    vec![("job", job.job_name.clone()), ("tenant", job.tenant.clone()), ("job_id", format!("{:#010x}", job.job_id))]
+}
+
+fn encode_switch(encoder: &mut DescriptorEncoder, status: &StatusResponse) -> Result<(), Error> {
+    let uptime = [(Labels::new(), status.uptime_ms as f64 / 1000.0)];
+    gauges(encoder, "fanin_switch_uptime", "Time since start", Some(&Unit::Seconds), &uptime)?;
+    let draining = [(Labels::new(), f64::from(u8::from(status.draining)))];
+    gauges(encoder, "fanin_switch_draining", "Whether new jobs are refused", None, &draining)?;
+    let states = [(JobState::Waiting, "waiting"), (JobState::Running, "running"), (JobState::Broken, "broken")];
+    let jobs = states.map(|(state, name)| {
+        let count = status.jobs.iter().filter(|job| job.state() == state).count();
+        (vec![("state", name.to_string())], count as f64)
+    });
+    gauges(encoder, "fanin_switch_jobs", "Jobs by state", None, &jobs)?;
+    let capacity = status.capacity.clone().unwrap_or_default();
+    let memory = [("total", capacity.slot_memory_bytes_total), ("free", capacity.slot_memory_bytes_free)];
+    let memory = memory.map(|(kind, bytes)| (vec![("kind", kind.to_string())], bytes as f64));
+    gauges(encoder, "fanin_switch_slot_memory", "Memory of all slots", Some(&Unit::Bytes), &memory)
+}
+
+fn encode_jobs(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<(), Error> {
+    let each =
+        |read: fn(&JobStatus) -> f64| -> Vec<_> { numbered(jobs).map(|job| (job_labels(job), read(job))).collect() };
+    let slots = each(|job| job.slot_count.into());
+    gauges(encoder, "fanin_job_slots", "Slots allotted", None, &slots)?;
+    let in_use = each(|job| job.slots_in_use.into());
+    gauges(encoder, "fanin_job_slots_in_use", "Slots that wait for contributions", None, &in_use)?;
+    let memory = each(|job| job.slot_memory_bytes as f64);
+    gauges(encoder, "fanin_job_slot_memory", "Slot memory allotted", Some(&Unit::Bytes), &memory)?;
+    let workers: Vec<_> = numbered(jobs).flat_map(worker_samples).collect();
+    gauges(encoder, "fanin_job_workers", "Workers by state", None, &workers)
+}
+
+fn worker_samples(job: &JobStatus) -> Vec<(Labels, f64)> {
+    let states =
+        [WorkerState::Joining, WorkerState::Joined, WorkerState::Attached, WorkerState::Left, WorkerState::Lost];
+    let sample = |state: WorkerState| {
+        let count = job.workers.iter().filter(|worker| worker.state() == state).count();
+        let mut labels = job_labels(job);
+        labels.push(("state", worker_state(state).to_string()));
+        (labels, count as f64)
+    };
+    states.into_iter().map(sample).collect()
+}
+
+fn encode_counter(
+    encoder: &mut DescriptorEncoder,
+    family: &CounterFamily,
+    prefix: &str,
+    samples: &Samples<'_>,
+) -> Result<(), Error> {
+    let values: Vec<_> = samples.iter().map(|(labels, counters)| (labels.clone(), (family.read)(counters))).collect();
+    counters(encoder, &format!("{prefix}_{}", family.name), family.help, family.unit.as_ref(), &values)
+}
+
+fn encode_drops(encoder: &mut DescriptorEncoder, prefix: &str, samples: &Samples<'_>) -> Result<(), Error> {
+    let values: Vec<_> = samples.iter().flat_map(|(labels, counters)| drop_samples(labels, counters)).collect();
+    counters(encoder, &format!("{prefix}_drops"), "Packets dropped, by reason", None, &values)
+}
+
+fn drop_samples(labels: &Labels, counters: &DataplaneCounters) -> Vec<(Labels, u64)> {
+    let sample = |reason: &str, count: u64| {
+        let mut labels = labels.clone();
+        labels.push(("reason", reason.to_string()));
+        (labels, count)
+    };
+    counters.drops.iter().map(|drop| sample(&drop.reason, drop.count)).collect()
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: &[(Labels, u64)],
+) -> Result<(), Error> {
+    let samples: Vec<_> = values.iter().map(|(labels, value)| (labels, ConstCounter::new(*value))).collect();
+    family(encoder, name, help, unit, &samples)
+}
+
+fn gauges(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: &[(Labels, f64)],
+) -> Result<(), Error> {
+    let samples: Vec<_> = values.iter().map(|(labels, value)| (labels, ConstGauge::new(*value))).collect();
+    family(encoder, name, help, unit, &samples)
+}
+
+/// A family without samples is left out: its type could not be told, and it says nothing.
+fn family<M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    samples: &[(&Labels, M)],
+) -> Result<(), Error> {
+    let Some((first_labels, first)) = samples.first() else { return Ok(()) };
+    let mut metric = encoder.encode_descriptor(name, help, unit, first.metric_type())?;
+    if first_labels.is_empty() {
+        return first.encode(metric);
+    }
+    for (labels, value) in samples {
+        encode_sample(&mut metric, labels, value)?;
+    }
+    Ok(())
+}
+
+fn encode_sample<M: EncodeMetric>(metric: &mut MetricEncoder<'_>, labels: &Labels, value: &M) -> Result<(), Error> {
+    value.encode(metric.encode_family(labels)?)
+}

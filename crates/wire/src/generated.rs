@@ -1,0 +1,502 @@
+// Generated from spec/fields.toml by `cargo xtask generate`. Do not edit.
+
+//! Fields, codes and limits of the wire formats.
+
+/// First two bytes of every fanin datagram.
+pub const MAGIC: u16 = 0xFA91;
+
+/// Version of the datagram layout.
+pub const VERSION: u8 = 1;
+
+/// Most workers in one job.
+pub const WORKER_COUNT_MAX: u16 = 256;
+
+/// Most jobs on one switch at a time (8 bits of job_id).
+pub const JOB_COUNT_MAX: u16 = 256;
+
+/// Most slots in one job's pool (15 bits of slot).
+pub const SLOT_COUNT_MAX: u32 = 32768;
+
+/// Elements per packet that fit the usual 1500-byte MTU (SwitchML §5).
+pub const ELEMENT_COUNT_DEFAULT: u16 = 256;
+
+/// Most elements in one packet: 4 bytes each, they and the header fit the largest UDP payload.
+pub const ELEMENT_COUNT_MAX: u16 = 16352;
+
+/// Most elements in a packet that the XDP program sums: a multiple of 32 that an MTU of 1500 carries.
+pub const XDP_ELEMENT_COUNT_MAX: u16 = 352;
+
+/// Largest UDP payload over IPv4.
+pub const DATAGRAM_BYTES_MAX: u32 = 65507;
+
+/// 239.192.0.0/14, the multicast addresses for use within an organisation (RFC 2365). A lane's group is this plus MULTICAST_GROUP_MASK & (job_token + lane), at the lane's data port.
+pub const MULTICAST_GROUP_BASE: u32 = 0xEFC00000;
+
+/// Bits of a group's address that tell lanes apart.
+pub const MULTICAST_GROUP_MASK: u32 = 0x3FFFF;
+
+/// Stands for every rank: `worker_rank` of a multicast Aggregate, `destination` when every rank gets the payload.
+pub const RANK_ALL: u16 = 0xFFFF;
+
+/// `block_exponent_next` of a chunk that needs no exponent (integers, raw words): below every other value, so a max merge ignores it.
+pub const BLOCK_EXPONENT_NOT_NEEDED: i16 = -32768;
+
+/// Smallest block exponent; blocks of zeros and of smaller values use it, so that the scale stays a finite binary32.
+pub const BLOCK_EXPONENT_MIN: i16 = -95;
+
+/// Largest exponent of a block of finite binary32 values.
+pub const BLOCK_EXPONENT_MAX: i16 = 128;
+
+/// The block holds an infinity or a NaN: every worker's result becomes NaN and is reported.
+pub const BLOCK_EXPONENT_NON_FINITE: i16 = 0x7FFE;
+
+/// The sender does not know its next block yet: the slot's next use is an announce, an empty contribution that carries only the exponent.
+pub const BLOCK_EXPONENT_UNKNOWN: i16 = 0x7FFF;
+
+/// Largest shift of an Int8 Aggregate: 256 workers that all send -128, which needs one more than 256 times 127.
+pub const INT8_SHIFT_MAX: u8 = 9;
+
+/// First UDP port of the data plane; thread t listens on this + t. Both formats share it, so it is p4app-switchML's.
+pub const DATA_PORT_BASE_DEFAULT: u16 = 48864;
+
+/// TCP port of the controller (gRPC), the same as p4app-switchML's.
+pub const CONTROL_PORT_DEFAULT: u16 = 50099;
+
+/// TCP port of /metrics and the dashboard.
+pub const HTTP_PORT_DEFAULT: u16 = 50080;
+
+/// First UDP destination port of the p4app-switchML format.
+pub const P4APP_PORT_BASE: u16 = 0xBEE0;
+
+/// UDP ports of the p4app-switchML format (mask 0xFFF0).
+pub const P4APP_PORT_COUNT: u16 = 16;
+
+/// `job_type` of an all-reduce packet.
+pub const P4APP_JOB_TYPE_ALL_REDUCE: u8 = 1;
+
+/// Most workers of a p4app-switchML job: its bitmap is one 32-bit word.
+pub const P4APP_WORKER_COUNT_MAX: u16 = 32;
+
+/// Slots of the p4app-switchML switch program, each with two sets.
+pub const P4APP_SLOT_COUNT_MAX: u16 = 8192;
+
+/// What a fanin datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// From a worker: its elements of one chunk.
+    Contribution = 1,
+    /// From a switch: the sum of one chunk over all workers.
+    Aggregate = 2,
+    /// From a switch: the contribution was not used; `detail` says why.
+    Refusal = 3,
+    /// From a worker: asks whether a datagram of this length reaches the switch.
+    Probe = 4,
+    /// From a switch: a Probe sent back at its full length.
+    ProbeReply = 5,
+    /// From a worker: asks what became of its contribution; a header without elements.
+    Query = 6,
+    /// From a switch: answers a Query; the contribution has not arrived, send it again.
+    Missing = 7,
+}
+
+impl Kind {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 7] =
+        [Self::Contribution, Self::Aggregate, Self::Refusal, Self::Probe, Self::ProbeReply, Self::Query, Self::Missing];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Contribution => "contribution",
+            Self::Aggregate => "aggregate",
+            Self::Refusal => "refusal",
+            Self::Probe => "probe",
+            Self::ProbeReply => "probe_reply",
+            Self::Query => "query",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+impl TryFrom<u8> for Kind {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            1 => Ok(Self::Contribution),
+            2 => Ok(Self::Aggregate),
+            3 => Ok(Self::Refusal),
+            4 => Ok(Self::Probe),
+            5 => Ok(Self::ProbeReply),
+            6 => Ok(Self::Query),
+            7 => Ok(Self::Missing),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for Kind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How elements are coded in the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ElementFormat {
+    /// 32-bit two's complement, big-endian: block fixed point, integers, raw words.
+    Int32 = 0,
+    /// IEEE binary16, big-endian, block-scaled; the switch sums in fixed point (SwitchML §4.6).
+    Float16 = 1,
+    /// bfloat16, big-endian, block-scaled to whole numbers, which the switch sums as 32-bit integers.
+    Bfloat16 = 2,
+    /// 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
+    Int8 = 3,
+}
+
+impl ElementFormat {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 4] = [Self::Int32, Self::Float16, Self::Bfloat16, Self::Int8];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int32 => "int32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
+impl TryFrom<u8> for ElementFormat {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Int32),
+            1 => Ok(Self::Float16),
+            2 => Ok(Self::Bfloat16),
+            3 => Ok(Self::Int8),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for ElementFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How a slot combines contributions. Min and And are Max and Or of complements, taken at the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Operator {
+    /// Sum.
+    Add = 0,
+    /// Largest, as signed 32-bit integers.
+    Max = 1,
+    /// Bitwise or; also carries all-gather and broadcast, where one worker holds the words and the others zeros.
+    Or = 2,
+    /// Bitwise exclusive or.
+    Xor = 3,
+}
+
+impl Operator {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 4] = [Self::Add, Self::Max, Self::Or, Self::Xor];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Max => "max",
+            Self::Or => "or",
+            Self::Xor => "xor",
+        }
+    }
+}
+
+impl TryFrom<u8> for Operator {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Add),
+            1 => Ok(Self::Max),
+            2 => Ok(Self::Or),
+            3 => Ok(Self::Xor),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for Operator {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// What a Probe asks for, in its `echo` field. A switch that does not know it answers as to Unicast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ProbePath {
+    /// An answer to the sender.
+    Unicast = 0,
+    /// An answer to the lane's multicast group instead, which shows whether the network carries it.
+    MulticastTest = 1,
+    /// An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group.
+    MulticastUse = 2,
+}
+
+impl ProbePath {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 3] = [Self::Unicast, Self::MulticastTest, Self::MulticastUse];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unicast => "unicast",
+            Self::MulticastTest => "multicast_test",
+            Self::MulticastUse => "multicast_use",
+        }
+    }
+}
+
+impl TryFrom<u8> for ProbePath {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Unicast),
+            1 => Ok(Self::MulticastTest),
+            2 => Ok(Self::MulticastUse),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for ProbePath {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// Payload size code of a p4app-switchML packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum P4appSize {
+    /// 128 bytes, 32 elements.
+    Elements32 = 0,
+    /// 256 bytes, 64 elements.
+    Elements64 = 1,
+    /// 512 bytes, 128 elements.
+    Elements128 = 2,
+    /// 1024 bytes, 256 elements.
+    Elements256 = 3,
+}
+
+impl P4appSize {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 4] = [Self::Elements32, Self::Elements64, Self::Elements128, Self::Elements256];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Elements32 => "elements32",
+            Self::Elements64 => "elements64",
+            Self::Elements128 => "elements128",
+            Self::Elements256 => "elements256",
+        }
+    }
+}
+
+impl TryFrom<u8> for P4appSize {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Elements32),
+            1 => Ok(Self::Elements64),
+            2 => Ok(Self::Elements128),
+            3 => Ok(Self::Elements256),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for P4appSize {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+// fanin datagram, version 1.
+
+/// Bytes of the header: fanin datagram, version 1.
+pub const HEADER_BYTES: usize = 40;
+
+/// Where `magic`, u16, lies. 0xFA91. Anything else is not ours and is dropped as BadMagic.
+pub const MAGIC_OFFSET: usize = 0;
+
+/// Where `version`, u8, lies. 1. The layout after this byte may differ in another version, so nothing below is read before it is checked.
+pub const VERSION_OFFSET: usize = 2;
+
+/// Where `kind`, u8, lies. What the packet is: see Kind.
+pub const KIND_OFFSET: usize = 3;
+
+/// Where `job_id`, u32, lies. The job, as given by the controller on Join.
+pub const JOB_ID_OFFSET: usize = 4;
+
+/// Bits of `job_id` that hold `job_generation`. Counts the jobs that have had this number, so that a packet of an older job is told apart.
+pub const JOB_GENERATION_MASK: u32 = 0xFFFFFF00;
+
+/// How far those bits are shifted up.
+pub const JOB_GENERATION_SHIFT: u32 = 8;
+
+/// Bits of `job_id` that hold `job_number`. Number of the job on its switch.
+pub const JOB_NUMBER_MASK: u32 = 0xFF;
+
+/// How far those bits are shifted up.
+pub const JOB_NUMBER_SHIFT: u32 = 0;
+
+/// Where `job_token`, u32, lies. Random value of this instance of the job; a packet without it cannot touch the job's slots.
+pub const JOB_TOKEN_OFFSET: usize = 8;
+
+/// Where `worker_rank`, u16, lies. Contribution: the sender's rank. Aggregate and Refusal: the receiver's rank when sent by unicast, RANK_ALL when multicast.
+pub const WORKER_RANK_OFFSET: usize = 12;
+
+/// Where `slot`, u16, lies. The slot of the job's pool that sums this chunk, and which of its two copies.
+pub const SLOT_OFFSET: usize = 14;
+
+/// Bits of `slot` that hold `slot_parity`. Which of the slot's two copies (SwitchML's shadow copy, Alg. 3 `ver`).
+pub const SLOT_PARITY_MASK: u16 = 0x8000;
+
+/// How far those bits are shifted up.
+pub const SLOT_PARITY_SHIFT: u32 = 15;
+
+/// Bits of `slot` that hold `slot_index`. lane_index * slots_per_lane + (chunk_index mod slots_per_lane).
+pub const SLOT_INDEX_MASK: u16 = 0x7FFF;
+
+/// How far those bits are shifted up.
+pub const SLOT_INDEX_SHIFT: u32 = 0;
+
+/// Where `chunk_index`, u32, lies. Position of the chunk in its lane's stream; starts at 0 and wraps modulo 2^32. Tells apart two uses of one slot, which the parity bit alone does not.
+pub const CHUNK_INDEX_OFFSET: usize = 16;
+
+/// Where `collective_tag`, u32, lies. Hash of the collective's sequence number, kind, element type, operator, element count and root. All contributions to a chunk carry the same tag.
+pub const COLLECTIVE_TAG_OFFSET: usize = 20;
+
+/// Where `block_exponent_next`, i16, lies. Contribution: the sender's block exponent for its next chunk on this slot. Aggregate: the largest one over all workers. The values above BLOCK_EXPONENT_MAX are sentinels.
+pub const BLOCK_EXPONENT_NEXT_OFFSET: usize = 24;
+
+/// Where `element_count`, u16, lies. Elements in the payload. A Contribution with 0 elements counts as zeros; an Aggregate with 0 elements carries only its header (the payload went to `destination`).
+pub const ELEMENT_COUNT_OFFSET: usize = 26;
+
+/// Where `format_and_operator`, u8, lies. How the payload is coded and summed.
+pub const FORMAT_AND_OPERATOR_OFFSET: usize = 28;
+
+/// Bits of `format_and_operator` that hold `operator`. See Operator.
+pub const OPERATOR_MASK: u8 = 0xF0;
+
+/// How far those bits are shifted up.
+pub const OPERATOR_SHIFT: u32 = 4;
+
+/// Bits of `format_and_operator` that hold `element_format`. See ElementFormat.
+pub const ELEMENT_FORMAT_MASK: u8 = 0xF;
+
+/// How far those bits are shifted up.
+pub const ELEMENT_FORMAT_SHIFT: u32 = 0;
+
+/// Where `detail`, u8, lies. Contribution: number of the attempt, 0 for the first, stays at 255. Aggregate: the attempt it answers. Refusal: code of the DropReason.
+pub const DETAIL_OFFSET: usize = 29;
+
+/// Where `destination`, u16, lies. Rank that is sent the summed payload; the others get a header only. RANK_ALL: every rank.
+pub const DESTINATION_OFFSET: usize = 30;
+
+/// Where `echo`, u32, lies. Probe: see ProbePath. Aggregate of Int8: the shift by which the sum was divided, 0 to INT8_SHIFT_MAX; each byte counts 2^shift steps. Otherwise sent as 0 by a version 1 worker, and echoed by the switch: room for extensions without a new version.
+pub const ECHO_OFFSET: usize = 32;
+
+/// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
+pub const CHECKSUM_OFFSET: usize = 36;
+
+// p4app-switchML UDP header.
+
+/// Bytes of the header: p4app-switchML UDP header.
+pub const P4APP_HEADER_BYTES: usize = 10;
+
+/// Where `type_and_size`, u8, lies. Packet type and payload size.
+pub const P4APP_TYPE_AND_SIZE_OFFSET: usize = 0;
+
+/// Bits of `type_and_size` that hold `job_type`. P4APP_JOB_TYPE_ALL_REDUCE is the only one in use.
+pub const P4APP_JOB_TYPE_MASK: u8 = 0xF0;
+
+/// How far those bits are shifted up.
+pub const P4APP_JOB_TYPE_SHIFT: u32 = 4;
+
+/// Bits of `type_and_size` that hold `unused`. Zero.
+pub const P4APP_UNUSED_MASK: u8 = 0x8;
+
+/// How far those bits are shifted up.
+pub const P4APP_UNUSED_SHIFT: u32 = 3;
+
+/// Bits of `type_and_size` that hold `size_code`. See P4appSize.
+pub const P4APP_SIZE_CODE_MASK: u8 = 0x7;
+
+/// How far those bits are shifted up.
+pub const P4APP_SIZE_CODE_SHIFT: u32 = 0;
+
+/// Where `job_number`, u8, lies. Low 8 bits of the client's job id; the switch echoes it, only the client reads it.
+pub const P4APP_JOB_NUMBER_OFFSET: usize = 1;
+
+/// Where `packet_id`, u32, lies. The client's packet number (`tsi` in the P4 source), in the client's byte order: opaque to the switch, which echoes it.
+pub const P4APP_PACKET_ID_OFFSET: usize = 2;
+
+/// Where `slot`, u16, lies. `pool_index` in the P4 source.
+pub const P4APP_SLOT_OFFSET: usize = 6;
+
+/// Bits of `slot` that hold `slot_parity`. The `set` bit.
+pub const P4APP_SLOT_PARITY_MASK: u16 = 0x8000;
+
+/// How far those bits are shifted up.
+pub const P4APP_SLOT_PARITY_SHIFT: u32 = 15;
+
+/// Bits of `slot` that hold `slot_index`. Slot of the switch's pool.
+pub const P4APP_SLOT_INDEX_MASK: u16 = 0x7FFF;
+
+/// How far those bits are shifted up.
+pub const P4APP_SLOT_INDEX_SHIFT: u32 = 0;
+
+/// Where `block_exponent`, i8, lies. Block exponent; the switch returns the largest one of all workers.
+pub const P4APP_BLOCK_EXPONENT_OFFSET: usize = 8;
+
+/// Where `block_exponent_second`, i8, lies. Second exponent of the layout. The public client leaves it unused; the switch merges it the same way.
+pub const P4APP_BLOCK_EXPONENT_SECOND_OFFSET: usize = 9;

@@ -1,0 +1,81 @@
+//! What travels between a worker and a switch: the fanin v1 datagram and the
+//! public p4app-switchML UDP layout.
+//!
+//! Each format is a small value (`Header`) that is parsed from bytes and
+//! emitted to bytes; parsing checks everything that can be checked without
+//! knowing the job. Offsets, codes and limits are generated from
+//! `spec/fields.toml`, which the P4, SystemVerilog and Python twins share.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![deny(unsafe_code)]
+
+mod checksum;
+pub mod fanin;
+pub mod generated;
+pub mod p4app;
+
+use core::net::Ipv4Addr;
+
+pub use generated::{ElementFormat, Kind, Operator, ProbePath};
+
+/// The multicast group to which a switch may send a lane's Aggregates, once
+/// for all ranks; its port is the lane's data port.
+pub fn multicast_group(job_token: u32, lane: u16) -> Ipv4Addr {
+    let host = job_token.wrapping_add(u32::from(lane)) & generated::MULTICAST_GROUP_MASK;
+    Ipv4Addr::from_bits(generated::MULTICAST_GROUP_BASE | host)
+}
+
+/// Why bytes are not a datagram of the format they were parsed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// Shorter than the header.
+    #[error("datagram is shorter than its header")]
+    Truncated,
+    /// The first two bytes are not fanin's.
+    #[error("magic number is not fanin's")]
+    BadMagic,
+    /// Another version of the format.
+    #[error("format version is not supported")]
+    BadVersion,
+    /// Neither a Contribution, an Aggregate nor a Refusal.
+    #[error("kind of datagram is not defined")]
+    BadKind,
+    /// The payload is not `element_count` elements long.
+    #[error("payload length does not match the element count")]
+    BadLength,
+    /// An element format that this version does not define.
+    #[error("element format is not defined")]
+    BadElementFormat,
+    /// An operator that this version does not define.
+    #[error("operator is not defined")]
+    BadOperator,
+    /// The CRC-32C of the datagram does not match: it was damaged on the way.
+    #[error("checksum does not match: the datagram was damaged on the way")]
+    BadChecksum,
+}
+
+impl ElementFormat {
+    /// Bytes of one element on the wire.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        match self {
+            ElementFormat::Int32 => 4,
+            ElementFormat::Float16 | ElementFormat::Bfloat16 => 2,
+            ElementFormat::Int8 => 1,
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_be_bytes([bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]])
+}
+
+#[inline]
+pub(crate) fn put<const N: usize>(bytes: &mut [u8], offset: usize, field: [u8; N]) {
+    bytes[offset..offset + N].copy_from_slice(&field);
+}

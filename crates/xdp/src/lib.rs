@@ -1,0 +1,20 @@
+//! The SwitchML program in the kernel, seen from user space: [`KernelSwitch`] loads the XDP program of the folder `xdp`,
+//! gives jobs their slots in its maps, and reads counters and slots back.
+//!
+//! The program decides about every packet of the jobs that were installed here. It passes all others up to the sockets
+//! behind it, and those Aggregates that it completes but cannot send itself: see [`KernelSwitch::complete`].
+
+mod allotment;
+mod checksum;
+mod error;
+mod kernel;
+mod snapshot;
+mod state;
+mod sys;
+
+pub use error::{InstallError, XdpError};
+pub use kernel::{Action, Completed, KernelSwitch, Settings};
+pub use state::Counters;
+
+/// Whether this build contains the program: it does where clang was there when it was made.
+pub const HAS_PROGRAM: bool = cfg!(has_program);

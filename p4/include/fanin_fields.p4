@@ -1,0 +1,183 @@
+// Generated from spec/fields.toml by `cargo xtask generate`. Do not edit.
+
+#ifndef FANIN_FIELDS_P4
+#define FANIN_FIELDS_P4
+
+// First two bytes of every fanin datagram.
+const bit<16> FANIN_MAGIC = 0xFA91;
+// Version of the datagram layout.
+const bit<8> FANIN_VERSION = 1;
+// Most workers in one job.
+const bit<16> FANIN_WORKER_COUNT_MAX = 256;
+// Most jobs on one switch at a time (8 bits of job_id).
+const bit<16> FANIN_JOB_COUNT_MAX = 256;
+// Most slots in one job's pool (15 bits of slot).
+const bit<32> FANIN_SLOT_COUNT_MAX = 32768;
+// Elements per packet that fit the usual 1500-byte MTU (SwitchML §5).
+const bit<16> FANIN_ELEMENT_COUNT_DEFAULT = 256;
+// Most elements in one packet: 4 bytes each, they and the header fit the largest UDP payload.
+const bit<16> FANIN_ELEMENT_COUNT_MAX = 16352;
+// Most elements in a packet that the XDP program sums: a multiple of 32 that an MTU of 1500 carries.
+const bit<16> FANIN_XDP_ELEMENT_COUNT_MAX = 352;
+// Largest UDP payload over IPv4.
+const bit<32> FANIN_DATAGRAM_BYTES_MAX = 65507;
+// 239.192.0.0/14, the multicast addresses for use within an organisation (RFC 2365). A lane's group is this plus MULTICAST_GROUP_MASK & (job_token + lane), at the lane's data port.
+const bit<32> FANIN_MULTICAST_GROUP_BASE = 0xEFC00000;
+// Bits of a group's address that tell lanes apart.
+const bit<32> FANIN_MULTICAST_GROUP_MASK = 0x3FFFF;
+// Stands for every rank: `worker_rank` of a multicast Aggregate, `destination` when every rank gets the payload.
+const bit<16> FANIN_RANK_ALL = 0xFFFF;
+// `block_exponent_next` of a chunk that needs no exponent (integers, raw words): below every other value, so a max merge ignores it.
+const int<16> FANIN_BLOCK_EXPONENT_NOT_NEEDED = -32768;
+// Smallest block exponent; blocks of zeros and of smaller values use it, so that the scale stays a finite binary32.
+const int<16> FANIN_BLOCK_EXPONENT_MIN = -95;
+// Largest exponent of a block of finite binary32 values.
+const int<16> FANIN_BLOCK_EXPONENT_MAX = 128;
+// The block holds an infinity or a NaN: every worker's result becomes NaN and is reported.
+const int<16> FANIN_BLOCK_EXPONENT_NON_FINITE = 0x7FFE;
+// The sender does not know its next block yet: the slot's next use is an announce, an empty contribution that carries only the exponent.
+const int<16> FANIN_BLOCK_EXPONENT_UNKNOWN = 0x7FFF;
+// Largest shift of an Int8 Aggregate: 256 workers that all send -128, which needs one more than 256 times 127.
+const bit<8> FANIN_INT8_SHIFT_MAX = 9;
+// First UDP port of the data plane; thread t listens on this + t. Both formats share it, so it is p4app-switchML's.
+const bit<16> FANIN_DATA_PORT_BASE_DEFAULT = 48864;
+// TCP port of the controller (gRPC), the same as p4app-switchML's.
+const bit<16> FANIN_CONTROL_PORT_DEFAULT = 50099;
+// TCP port of /metrics and the dashboard.
+const bit<16> FANIN_HTTP_PORT_DEFAULT = 50080;
+// First UDP destination port of the p4app-switchML format.
+const bit<16> FANIN_P4APP_PORT_BASE = 0xBEE0;
+// UDP ports of the p4app-switchML format (mask 0xFFF0).
+const bit<16> FANIN_P4APP_PORT_COUNT = 16;
+// `job_type` of an all-reduce packet.
+const bit<8> FANIN_P4APP_JOB_TYPE_ALL_REDUCE = 1;
+// Most workers of a p4app-switchML job: its bitmap is one 32-bit word.
+const bit<16> FANIN_P4APP_WORKER_COUNT_MAX = 32;
+// Slots of the p4app-switchML switch program, each with two sets.
+const bit<16> FANIN_P4APP_SLOT_COUNT_MAX = 8192;
+// From a worker: its elements of one chunk.
+const bit<8> FANIN_KIND_CONTRIBUTION = 1;
+// From a switch: the sum of one chunk over all workers.
+const bit<8> FANIN_KIND_AGGREGATE = 2;
+// From a switch: the contribution was not used; `detail` says why.
+const bit<8> FANIN_KIND_REFUSAL = 3;
+// From a worker: asks whether a datagram of this length reaches the switch.
+const bit<8> FANIN_KIND_PROBE = 4;
+// From a switch: a Probe sent back at its full length.
+const bit<8> FANIN_KIND_PROBE_REPLY = 5;
+// From a worker: asks what became of its contribution; a header without elements.
+const bit<8> FANIN_KIND_QUERY = 6;
+// From a switch: answers a Query; the contribution has not arrived, send it again.
+const bit<8> FANIN_KIND_MISSING = 7;
+// 32-bit two's complement, big-endian: block fixed point, integers, raw words.
+const bit<8> FANIN_ELEMENT_FORMAT_INT32 = 0;
+// IEEE binary16, big-endian, block-scaled; the switch sums in fixed point (SwitchML §4.6).
+const bit<8> FANIN_ELEMENT_FORMAT_FLOAT16 = 1;
+// bfloat16, big-endian, block-scaled to whole numbers, which the switch sums as 32-bit integers.
+const bit<8> FANIN_ELEMENT_FORMAT_BFLOAT16 = 2;
+// 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
+const bit<8> FANIN_ELEMENT_FORMAT_INT8 = 3;
+// Sum.
+const bit<8> FANIN_OPERATOR_ADD = 0;
+// Largest, as signed 32-bit integers.
+const bit<8> FANIN_OPERATOR_MAX = 1;
+// Bitwise or; also carries all-gather and broadcast, where one worker holds the words and the others zeros.
+const bit<8> FANIN_OPERATOR_OR = 2;
+// Bitwise exclusive or.
+const bit<8> FANIN_OPERATOR_XOR = 3;
+// An answer to the sender.
+const bit<8> FANIN_PROBE_PATH_UNICAST = 0;
+// An answer to the lane's multicast group instead, which shows whether the network carries it.
+const bit<8> FANIN_PROBE_PATH_MULTICAST_TEST = 1;
+// An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group.
+const bit<8> FANIN_PROBE_PATH_MULTICAST_USE = 2;
+// 128 bytes, 32 elements.
+const bit<8> FANIN_P4APP_SIZE_ELEMENTS32 = 0;
+// 256 bytes, 64 elements.
+const bit<8> FANIN_P4APP_SIZE_ELEMENTS64 = 1;
+// 512 bytes, 128 elements.
+const bit<8> FANIN_P4APP_SIZE_ELEMENTS128 = 2;
+// 1024 bytes, 256 elements.
+const bit<8> FANIN_P4APP_SIZE_ELEMENTS256 = 3;
+// The packet is shorter than its header.
+const bit<8> FANIN_DROP_TRUNCATED = 0;
+// The packet does not start with fanin's magic number.
+const bit<8> FANIN_DROP_BAD_MAGIC = 1;
+// The packet is of another version of the datagram layout.
+const bit<8> FANIN_DROP_BAD_VERSION = 2;
+// The packet's kind is not one of this version's.
+const bit<8> FANIN_DROP_BAD_KIND = 3;
+// The packet was damaged on the way: its CRC-32C does not match.
+const bit<8> FANIN_DROP_BAD_CHECKSUM = 4;
+// The packet's length does not match its element count and format.
+const bit<8> FANIN_DROP_BAD_LENGTH = 5;
+// The element format is unknown, or not the one that the job was joined with.
+const bit<8> FANIN_DROP_BAD_ELEMENT_FORMAT = 6;
+// The operator is unknown, or cannot be used with the element format.
+const bit<8> FANIN_DROP_BAD_OPERATOR = 7;
+// No such job on this switch: it ended, its lease ran out, or the switch restarted.
+const bit<8> FANIN_DROP_UNKNOWN_JOB = 8;
+// The packet belongs to an older run of the job.
+const bit<8> FANIN_DROP_STALE_TOKEN = 9;
+// The worker's rank is not below the job's worker count, or the packet is for another rank.
+const bit<8> FANIN_DROP_BAD_RANK = 10;
+// The slot is outside the job's pool, or is not the one that the chunk index belongs to.
+const bit<8> FANIN_DROP_BAD_SLOT = 11;
+// The chunk is older than what its slot remembers: a packet that the network delayed.
+const bit<8> FANIN_DROP_STALE_CHUNK = 12;
+// The chunk is newer than its slot can hold: the one before it on this slot is not finished.
+const bit<8> FANIN_DROP_CHUNK_TOO_FAR_AHEAD = 13;
+// The worker is in another collective than the workers that contributed to this chunk before it.
+const bit<8> FANIN_DROP_COLLECTIVE_MISMATCH = 14;
+// The contribution has another number of elements than those that came before it.
+const bit<8> FANIN_DROP_ELEMENT_COUNT_MISMATCH = 15;
+// The worker has already contributed to this chunk, which is not complete yet.
+const bit<8> FANIN_DROP_DUPLICATE_CONTRIBUTION = 16;
+// The contribution was counted and added; nothing leaves the switch until the last worker's arrives.
+const bit<8> FANIN_DROP_AWAITING_OTHERS = 17;
+// A packet that only a switch sends arrived at a switch.
+const bit<8> FANIN_DROP_NOT_A_CONTRIBUTION = 18;
+// p4app-switchML format: the sender's address is not one of the job's registered workers.
+const bit<8> FANIN_DROP_SOURCE_UNKNOWN = 19;
+// The switch is draining and takes no new collectives of this job.
+const bit<8> FANIN_DROP_JOB_DRAINING = 20;
+// XDP: another processor held the slot too long; the packet was not counted.
+const bit<8> FANIN_DROP_SLOT_BUSY = 21;
+
+// fanin datagram, version 1, 40 bytes.
+header fanin_h {
+    bit<16> magic;
+    bit<8> version;
+    bit<8> kind;
+    bit<24> job_generation;
+    bit<8> job_number;
+    bit<32> job_token;
+    bit<16> worker_rank;
+    bit<1> slot_parity;
+    bit<15> slot_index;
+    bit<32> chunk_index;
+    bit<32> collective_tag;
+    int<16> block_exponent_next;
+    bit<16> element_count;
+    bit<4> operator;
+    bit<4> element_format;
+    bit<8> detail;
+    bit<16> destination;
+    bit<32> echo;
+    bit<32> checksum;
+}
+
+// p4app-switchML UDP header, 10 bytes.
+header p4app_h {
+    bit<4> job_type;
+    bit<1> unused;
+    bit<3> size_code;
+    bit<8> job_number;
+    bit<32> packet_id;
+    bit<1> slot_parity;
+    bit<15> slot_index;
+    int<8> block_exponent;
+    int<8> block_exponent_second;
+}
+
+#endif

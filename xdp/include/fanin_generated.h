@@ -1,0 +1,203 @@
+/* Generated from spec/fields.toml by `cargo xtask generate`. Do not edit. */
+#ifndef FANIN_GENERATED_H
+#define FANIN_GENERATED_H
+
+/* First two bytes of every fanin datagram. */
+#define FANIN_MAGIC 0xFA91
+/* Version of the datagram layout. */
+#define FANIN_VERSION 1
+/* Most workers in one job. */
+#define FANIN_WORKER_COUNT_MAX 256
+/* Most jobs on one switch at a time (8 bits of job_id). */
+#define FANIN_JOB_COUNT_MAX 256
+/* Most slots in one job's pool (15 bits of slot). */
+#define FANIN_SLOT_COUNT_MAX 32768
+/* Elements per packet that fit the usual 1500-byte MTU (SwitchML §5). */
+#define FANIN_ELEMENT_COUNT_DEFAULT 256
+/* Most elements in one packet: 4 bytes each, they and the header fit the largest UDP payload. */
+#define FANIN_ELEMENT_COUNT_MAX 16352
+/* Most elements in a packet that the XDP program sums: a multiple of 32 that an MTU of 1500 carries. */
+#define FANIN_XDP_ELEMENT_COUNT_MAX 352
+/* Largest UDP payload over IPv4. */
+#define FANIN_DATAGRAM_BYTES_MAX 65507
+/* 239.192.0.0/14, the multicast addresses for use within an organisation (RFC 2365). A lane's group is this plus MULTICAST_GROUP_MASK & (job_token + lane), at the lane's data port. */
+#define FANIN_MULTICAST_GROUP_BASE 0xEFC00000
+/* Bits of a group's address that tell lanes apart. */
+#define FANIN_MULTICAST_GROUP_MASK 0x3FFFF
+/* Stands for every rank: `worker_rank` of a multicast Aggregate, `destination` when every rank gets the payload. */
+#define FANIN_RANK_ALL 0xFFFF
+/* `block_exponent_next` of a chunk that needs no exponent (integers, raw words): below every other value, so a max merge ignores it. */
+#define FANIN_BLOCK_EXPONENT_NOT_NEEDED -32768
+/* Smallest block exponent; blocks of zeros and of smaller values use it, so that the scale stays a finite binary32. */
+#define FANIN_BLOCK_EXPONENT_MIN -95
+/* Largest exponent of a block of finite binary32 values. */
+#define FANIN_BLOCK_EXPONENT_MAX 128
+/* The block holds an infinity or a NaN: every worker's result becomes NaN and is reported. */
+#define FANIN_BLOCK_EXPONENT_NON_FINITE 0x7FFE
+/* The sender does not know its next block yet: the slot's next use is an announce, an empty contribution that carries only the exponent. */
+#define FANIN_BLOCK_EXPONENT_UNKNOWN 0x7FFF
+/* Largest shift of an Int8 Aggregate: 256 workers that all send -128, which needs one more than 256 times 127. */
+#define FANIN_INT8_SHIFT_MAX 9
+/* First UDP port of the data plane; thread t listens on this + t. Both formats share it, so it is p4app-switchML's. */
+#define FANIN_DATA_PORT_BASE_DEFAULT 48864
+/* TCP port of the controller (gRPC), the same as p4app-switchML's. */
+#define FANIN_CONTROL_PORT_DEFAULT 50099
+/* TCP port of /metrics and the dashboard. */
+#define FANIN_HTTP_PORT_DEFAULT 50080
+/* First UDP destination port of the p4app-switchML format. */
+#define FANIN_P4APP_PORT_BASE 0xBEE0
+/* UDP ports of the p4app-switchML format (mask 0xFFF0). */
+#define FANIN_P4APP_PORT_COUNT 16
+/* `job_type` of an all-reduce packet. */
+#define FANIN_P4APP_JOB_TYPE_ALL_REDUCE 1
+/* Most workers of a p4app-switchML job: its bitmap is one 32-bit word. */
+#define FANIN_P4APP_WORKER_COUNT_MAX 32
+/* Slots of the p4app-switchML switch program, each with two sets. */
+#define FANIN_P4APP_SLOT_COUNT_MAX 8192
+/* From a worker: its elements of one chunk. */
+#define FANIN_KIND_CONTRIBUTION 1
+/* From a switch: the sum of one chunk over all workers. */
+#define FANIN_KIND_AGGREGATE 2
+/* From a switch: the contribution was not used; `detail` says why. */
+#define FANIN_KIND_REFUSAL 3
+/* From a worker: asks whether a datagram of this length reaches the switch. */
+#define FANIN_KIND_PROBE 4
+/* From a switch: a Probe sent back at its full length. */
+#define FANIN_KIND_PROBE_REPLY 5
+/* From a worker: asks what became of its contribution; a header without elements. */
+#define FANIN_KIND_QUERY 6
+/* From a switch: answers a Query; the contribution has not arrived, send it again. */
+#define FANIN_KIND_MISSING 7
+/* 32-bit two's complement, big-endian: block fixed point, integers, raw words. */
+#define FANIN_ELEMENT_FORMAT_INT32 0
+/* IEEE binary16, big-endian, block-scaled; the switch sums in fixed point (SwitchML §4.6). */
+#define FANIN_ELEMENT_FORMAT_FLOAT16 1
+/* bfloat16, big-endian, block-scaled to whole numbers, which the switch sums as 32-bit integers. */
+#define FANIN_ELEMENT_FORMAT_BFLOAT16 2
+/* 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`. */
+#define FANIN_ELEMENT_FORMAT_INT8 3
+/* Sum. */
+#define FANIN_OPERATOR_ADD 0
+/* Largest, as signed 32-bit integers. */
+#define FANIN_OPERATOR_MAX 1
+/* Bitwise or; also carries all-gather and broadcast, where one worker holds the words and the others zeros. */
+#define FANIN_OPERATOR_OR 2
+/* Bitwise exclusive or. */
+#define FANIN_OPERATOR_XOR 3
+/* An answer to the sender. */
+#define FANIN_PROBE_PATH_UNICAST 0
+/* An answer to the lane's multicast group instead, which shows whether the network carries it. */
+#define FANIN_PROBE_PATH_MULTICAST_TEST 1
+/* An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group. */
+#define FANIN_PROBE_PATH_MULTICAST_USE 2
+/* 128 bytes, 32 elements. */
+#define FANIN_P4APP_SIZE_ELEMENTS32 0
+/* 256 bytes, 64 elements. */
+#define FANIN_P4APP_SIZE_ELEMENTS64 1
+/* 512 bytes, 128 elements. */
+#define FANIN_P4APP_SIZE_ELEMENTS128 2
+/* 1024 bytes, 256 elements. */
+#define FANIN_P4APP_SIZE_ELEMENTS256 3
+/* The packet is shorter than its header. */
+#define FANIN_DROP_TRUNCATED 0
+/* The packet does not start with fanin's magic number. */
+#define FANIN_DROP_BAD_MAGIC 1
+/* The packet is of another version of the datagram layout. */
+#define FANIN_DROP_BAD_VERSION 2
+/* The packet's kind is not one of this version's. */
+#define FANIN_DROP_BAD_KIND 3
+/* The packet was damaged on the way: its CRC-32C does not match. */
+#define FANIN_DROP_BAD_CHECKSUM 4
+/* The packet's length does not match its element count and format. */
+#define FANIN_DROP_BAD_LENGTH 5
+/* The element format is unknown, or not the one that the job was joined with. */
+#define FANIN_DROP_BAD_ELEMENT_FORMAT 6
+/* The operator is unknown, or cannot be used with the element format. */
+#define FANIN_DROP_BAD_OPERATOR 7
+/* No such job on this switch: it ended, its lease ran out, or the switch restarted. */
+#define FANIN_DROP_UNKNOWN_JOB 8
+/* The packet belongs to an older run of the job. */
+#define FANIN_DROP_STALE_TOKEN 9
+/* The worker's rank is not below the job's worker count, or the packet is for another rank. */
+#define FANIN_DROP_BAD_RANK 10
+/* The slot is outside the job's pool, or is not the one that the chunk index belongs to. */
+#define FANIN_DROP_BAD_SLOT 11
+/* The chunk is older than what its slot remembers: a packet that the network delayed. */
+#define FANIN_DROP_STALE_CHUNK 12
+/* The chunk is newer than its slot can hold: the one before it on this slot is not finished. */
+#define FANIN_DROP_CHUNK_TOO_FAR_AHEAD 13
+/* The worker is in another collective than the workers that contributed to this chunk before it. */
+#define FANIN_DROP_COLLECTIVE_MISMATCH 14
+/* The contribution has another number of elements than those that came before it. */
+#define FANIN_DROP_ELEMENT_COUNT_MISMATCH 15
+/* The worker has already contributed to this chunk, which is not complete yet. */
+#define FANIN_DROP_DUPLICATE_CONTRIBUTION 16
+/* The contribution was counted and added; nothing leaves the switch until the last worker's arrives. */
+#define FANIN_DROP_AWAITING_OTHERS 17
+/* A packet that only a switch sends arrived at a switch. */
+#define FANIN_DROP_NOT_A_CONTRIBUTION 18
+/* p4app-switchML format: the sender's address is not one of the job's registered workers. */
+#define FANIN_DROP_SOURCE_UNKNOWN 19
+/* The switch is draining and takes no new collectives of this job. */
+#define FANIN_DROP_JOB_DRAINING 20
+/* XDP: another processor held the slot too long; the packet was not counted. */
+#define FANIN_DROP_SLOT_BUSY 21
+/* Drop reasons, and a bit for each that is answered by a Refusal. */
+#define FANIN_DROP_COUNT 22
+#define FANIN_DROP_REFUSED 0x10ef80
+
+/* fanin datagram, version 1. */
+#define FANIN_HEADER_BYTES 40
+struct fanin_header {
+    __u16 magic;
+    __u8 version;
+    __u8 kind;
+    __u32 job_id;
+    __u32 job_token;
+    __u16 worker_rank;
+    __u16 slot;
+    __u32 chunk_index;
+    __u32 collective_tag;
+    __u16 block_exponent_next;
+    __u16 element_count;
+    __u8 format_and_operator;
+    __u8 detail;
+    __u16 destination;
+    __u32 echo;
+    __u32 checksum;
+};
+#define FANIN_JOB_GENERATION_SHIFT 8
+#define FANIN_JOB_GENERATION_MASK 0xffffff
+#define FANIN_JOB_NUMBER_SHIFT 0
+#define FANIN_JOB_NUMBER_MASK 0xff
+#define FANIN_SLOT_PARITY_SHIFT 15
+#define FANIN_SLOT_PARITY_MASK 0x1
+#define FANIN_SLOT_INDEX_SHIFT 0
+#define FANIN_SLOT_INDEX_MASK 0x7fff
+#define FANIN_OPERATOR_SHIFT 4
+#define FANIN_OPERATOR_MASK 0xf
+#define FANIN_ELEMENT_FORMAT_SHIFT 0
+#define FANIN_ELEMENT_FORMAT_MASK 0xf
+
+/* p4app-switchML UDP header. */
+#define P4APP_HEADER_BYTES 10
+struct p4app_header {
+    __u8 type_and_size;
+    __u8 job_number;
+    __u32 packet_id;
+    __u16 slot;
+    __u8 block_exponent;
+    __u8 block_exponent_second;
+} __attribute__((packed));
+#define P4APP_JOB_TYPE_SHIFT 4
+#define P4APP_JOB_TYPE_MASK 0xf
+#define P4APP_UNUSED_SHIFT 3
+#define P4APP_UNUSED_MASK 0x1
+#define P4APP_SIZE_CODE_SHIFT 0
+#define P4APP_SIZE_CODE_MASK 0x7
+#define P4APP_SLOT_PARITY_SHIFT 15
+#define P4APP_SLOT_PARITY_MASK 0x1
+#define P4APP_SLOT_INDEX_SHIFT 0
+#define P4APP_SLOT_INDEX_MASK 0x7fff
+
+#endif
