@@ -6,8 +6,9 @@
     scripts/test.py list             what the steps are
     scripts/test.py soak --minutes 60
 
-A step that fails does not stop the others. A test step that ran no test has failed. Tests that could not run here are
-listed with their reason. Needs only the standard library: it runs before anything is installed.
+A step that fails does not stop the others. A test step that ran no test has failed. Each step's whole output is in
+target/test-logs/STEP.log; shown are a line per step and, at the end, what failed and which tests could not run here and
+why. `--verbose` shows everything as it comes. Needs only the standard library: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "target" / "test-logs"
+EXCERPT_LINES = 120
+"""How much of a failed step's output is shown; the log has all."""
 PYTHON = ".venv/bin/python"
 
 CARGO_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
@@ -32,6 +36,9 @@ PYTEST_RESULT = re.compile(r"^(=+ )?\d+ \w+(, \d+ \w+)* in \d[\d.]*s\b")
 PYTEST_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)\b")
 # How a Rust test says that it could not run here, and how pytest -ra does.
 SKIPPED = re.compile(r"^\s*SKIPPED:? (?:\[\d+\] )?(.+)$")
+# Where what a runner says of failures begins and ends: cargo test, pytest, the compiler and the linters.
+FAILURE_BEGINS = re.compile(r"^(failures:$|=+ (FAILURES|ERRORS) =+|error(\[\w+\])?:|Traceback |FAILED:? |thread '.+' .*panicked)")
+FAILURE_ENDS = re.compile(r"^(test result:|\s*Running |\s*Doc-tests |\s*Compiling )")
 
 
 @dataclass
@@ -146,6 +153,8 @@ class Outcome:
     skipped: int = 0
     reasons: list[str] = field(default_factory=list)
     """Why tests were skipped, as they say it."""
+    failure: list[str] = field(default_factory=list)
+    """What to show of a failure."""
 
     def read(self, line: str) -> None:
         """Counts what one line of a test runner's output tells."""
@@ -174,12 +183,50 @@ class Outcome:
             else:
                 self.failed += int(count)
 
+    def tally(self) -> str:
+        """The counts in words, without those that are zero."""
+        counts = ((self.passed, "passed"), (self.failed, "failed"), (self.skipped, "skipped"))
+        return ", ".join(f"{count} {word}" for count, word in counts if count)
 
-def run(step: Step) -> Outcome:
-    """Runs a step, shows its output, and says what came of it."""
-    print(f"\n=== {step.name}: {step.why}\n$ {' '.join(step.command)}", flush=True)
+
+class Log:
+    """A step's output: all of it in a file, and on the screen only as much as was asked for."""
+
+    def __init__(self, step: str, verbose: bool) -> None:
+        LOGS.mkdir(parents=True, exist_ok=True)
+        self.path = LOGS / f"{step}.log"
+        self.file = self.path.open("w")
+        self.verbose = verbose
+
+    def line(self, text: str) -> None:
+        """Takes one line."""
+        self.file.write(text + "\n")
+        self.file.flush()
+        if self.verbose:
+            print(text, flush=True)
+
+    def excerpt(self) -> list[str]:
+        """What the runner said of failures, or else the last lines; at most EXCERPT_LINES."""
+        self.file.close()
+        lines, found, inside = self.path.read_text(errors="replace").splitlines(), [], False
+        for line in lines:
+            inside = (inside and not FAILURE_ENDS.match(line)) or bool(FAILURE_BEGINS.match(line))
+            if inside:
+                found.append(line)
+        found = found or lines[-EXCERPT_LINES // 2 :]
+        if len(found) > EXCERPT_LINES:
+            half = EXCERPT_LINES // 2
+            found = [*found[:half], f"[{len(found) - 2 * half} lines left out]", *found[-half:]]
+        return found
+
+
+def run(step: Step, verbose: bool) -> Outcome:
+    """Runs a step and says what came of it."""
+    print(f"=== {step.name}: {step.why}", flush=True)
+    log = Log(step.name, verbose)
+    log.line(f"$ {' '.join(step.command)}")
     outcome, started = Outcome(), time.monotonic()
-    status = run_command(step, outcome if step.holds_tests else Outcome())
+    status = run_command(step, outcome if step.holds_tests else Outcome(), log)
     elapsed_s = time.monotonic() - started
     if step.holds_tests and outcome.passed + outcome.failed == 0 and status == "ok":
         status = "no test ran: its files are missing or were not found"
@@ -188,14 +235,16 @@ def run(step: Step) -> Outcome:
         outcome.reasons.append(f"step {step.name}: {status}; the tests that need it say so")
     elif status != "ok":
         outcome.failed = max(outcome.failed, 1)
-        print(f"FAILED: {step.name}: {status}. Again, alone: make test STEP={step.name}")
+        outcome.failure = [f"FAILED: {step.name}: {status}", f"$ {' '.join(step.command)}", *log.excerpt()]
+        outcome.failure += [f"all of it: {log.path.relative_to(ROOT)}; again, alone: make test STEP={step.name}"]
     elif not step.holds_tests:
         outcome.passed += 1
-    print(f"=== {step.name}: {'ok' if status == 'ok' else status} ({elapsed_s:.0f} s)", flush=True)
+    tally = f": {outcome.tally()}" if step.holds_tests else ""
+    print(f"    {status}{tally} ({elapsed_s:.0f} s)", flush=True)
     return outcome
 
 
-def run_command(step: Step, outcome: Outcome) -> str:
+def run_command(step: Step, outcome: Outcome, log: Log) -> str:
     """Runs the step's command to its end or its time limit; "ok" or what went wrong."""
     environment = {**os.environ, **step.environment}
     if os.environ.get("CI") == "true":
@@ -219,7 +268,7 @@ def run_command(step: Step, outcome: Outcome) -> str:
     try:
         for line in process.stdout:
             text = line.decode(errors="replace").rstrip("\n")
-            print(text, flush=True)
+            log.line(text)
             outcome.read(text)
         code = process.wait()
     finally:
@@ -239,11 +288,13 @@ def end_group(process: subprocess.Popen) -> None:
 
 
 def summary(outcomes: dict[str, Outcome]) -> int:
-    """Prints what was skipped and what failed, then the line with all counts. Returns the exit status."""
+    """Prints what could not run and what failed, then the line with all counts. Returns the exit status."""
     skips = [f"  {name}: {reason}" for name, outcome in outcomes.items() for reason in outcome.reasons]
     if skips:
         print("\nSKIPPED, not tested here:", *skips, sep="\n")
     failures = [name for name, outcome in outcomes.items() if outcome.failed]
+    for name in failures:
+        print("", *outcomes[name].failure, sep="\n")
     if failures:
         print(f"\nFAILED steps: {', '.join(failures)}")
     passed, failed, skipped = (
@@ -282,6 +333,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Runs fanin's checks and tests.")
     parser.add_argument("steps", nargs="+", metavar="STEP", help="all, list, soak, or names of steps")
     parser.add_argument("--minutes", type=int, default=60, help="how long a soak lasts")
+    parser.add_argument("--verbose", action="store_true", help="show all output as it comes")
     arguments = parser.parse_args()
     if arguments.steps == ["list"]:
         for step in STEPS:
@@ -289,7 +341,7 @@ def main() -> int:
         return 0
     steps = soak_steps(arguments.minutes) if arguments.steps == ["soak"] else chosen(arguments.steps)
     started = time.monotonic()
-    outcomes = {step.name: run(step) for step in steps}
+    outcomes = {step.name: run(step, arguments.verbose) for step in steps}
     print(f"\n{len(outcomes)} steps in {(time.monotonic() - started) / 60:.1f} min")
     return summary(outcomes)
 
