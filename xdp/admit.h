@@ -86,9 +86,8 @@ inlined int admit_to_job(const struct job *job, const struct frame *frame, const
         return FANIN_DROP_BAD_RANK;
     if (packet->element_count > job->element_count_max)
         return FANIN_DROP_ELEMENT_COUNT_MISMATCH;
-    /* Halves have fixed-point sums only; their maximum or bits mean nothing. Other narrow elements are not summed here. */
-    if (packet->element_format > FANIN_ELEMENT_FORMAT_FLOAT16 ||
-        (packet->element_format == FANIN_ELEMENT_FORMAT_FLOAT16 && packet->operator != FANIN_OPERATOR_ADD))
+    /* Narrow elements have sums only: their scales mean nothing to a maximum or to bits. */
+    if (packet->element_format != FANIN_ELEMENT_FORMAT_INT32 && packet->operator != FANIN_OPERATOR_ADD)
         return FANIN_DROP_BAD_OPERATOR;
     __u32 mask = job->slots_per_lane - 1;
     if (packet->slot_index >= job->slot_count || (packet->slot_index & mask) != (packet->chunk_index & mask) ||

@@ -15,6 +15,8 @@ struct sum {
     __u16 destination;
     __u8 element_format;
     __u8 operator;
+    /* Of a sum of bytes. */
+    __u8 shift;
     /* The packet is of the sum's size. */
     __u32 fits;
 };
@@ -26,8 +28,8 @@ struct context {
     struct frame *frame;
     struct counters *counters;
     __u32 datagram_bytes;
-    /* In the map of slots. */
-    __u32 slot_number;
+    /* 0 for a packet that is not for one. */
+    struct slot *slot;
     struct contribution packet;
 };
 
@@ -111,6 +113,8 @@ inlined void write_aggregate(struct fanin_header *header, const struct sum *sum,
     header->element_count = from_be16(element_count);
     header->format_and_operator = sum->operator << FANIN_OPERATOR_SHIFT | sum->element_format;
     header->destination = from_be16(sum->destination);
+    if (sum->element_format == FANIN_ELEMENT_FORMAT_INT8)
+        header->echo = from_be32(sum->shift);
 }
 
 /* Hands an Aggregate to the daemon's socket. Without its elements if they do not lie in the packet: the daemon then reads
@@ -133,7 +137,7 @@ inlined int hand_up(const struct context *context, const struct sum *sum)
 inlined void fill_in(const struct context *context, const struct sum *sum)
 {
     if (sum->fits && sum->element_count > 0)
-        bring_together(context->xdp, context->slot_number, context->packet.slot_parity, emission(sum->element_format));
+        bring_together(context->xdp, context->slot, context->packet.slot_parity, emission(sum->element_format));
 }
 
 /* The chunk is complete: its Aggregate goes to every worker. The packet may hold the elements already. */

@@ -12,6 +12,7 @@ inlined void read_sum(const struct copy *copy, const struct contribution *packet
     sum->destination = copy->destination;
     sum->element_format = copy->element_format;
     sum->operator = copy->operator;
+    sum->shift = copy->shift;
     sum->fits = packet->payload_bytes == payload_bytes(sum);
 }
 
@@ -23,12 +24,10 @@ enum { ABSORBED = 64, COMPLETE, COMPLETE_IN_PLACE, REPLY, ASK_AGAIN };
 
 /* The stages that read and write the slot. Several processors run this program at once; whoever holds the slot brings its
  * packet in whole before the next. */
-verified_alone int serve_slot(struct xdp_md *xdp, struct contribution *packet, struct sum *sum, __u32 slot_number,
-                              __u32 job_number)
+inlined int serve_slot(struct xdp_md *xdp, const struct job *job, struct slot *slot, struct contribution *packet,
+                       struct sum *sum)
 {
-    struct job *job = bpf_map_lookup_elem(&jobs, &job_number);
-    struct slot *slot = bpf_map_lookup_elem(&slots, &slot_number);
-    if (!packet || !sum || !job || !slot || slot->job_id != job->job_id)
+    if (slot->job_id != job->job_id)
         return FANIN_DROP_UNKNOWN_JOB;
     struct copy *copy = &slot->copies[packet->slot_parity & 1];
     struct copy *other = &slot->copies[(packet->slot_parity ^ 1) & 1];
@@ -46,19 +45,16 @@ verified_alone int serve_slot(struct xdp_md *xdp, struct contribution *packet, s
     }
     struct position position = count(job, copy);
     enum how how = accumulate(copy, packet, position);
-    bring_together(xdp, slot_number, packet->slot_parity, how);
-    read_sum(copy, packet, sum);
+    bring_together(xdp, slot, packet->slot_parity, how);
     if (!position.is_last)
         return ABSORBED;
+    choose_shift(slot, packet->slot_parity);
+    read_sum(copy, packet, sum);
     return how == ADD_AND_EMIT_WORDS ? COMPLETE_IN_PLACE : COMPLETE;
 }
 
-/* Takes the slot for this processor; false if another one does not let go of it, because its virtual machine sleeps. Not
- * bpf_spin_lock, which allows no function that is verified alone. The exchange is also the barrier that orders the slot's
- * memory before and behind it. */
-verified_alone int hold(__u32 slot_number)
+verified_alone int hold_at_length(struct slot *slot)
 {
-    struct slot *slot = bpf_map_lookup_elem(&slots, &slot_number);
     if (!slot)
         return 0;
     for (int attempt = 0; attempt < HOLD_ATTEMPTS; attempt++) {
@@ -66,6 +62,14 @@ verified_alone int hold(__u32 slot_number)
             return 1;
     }
     return 0;
+}
+
+/* Takes the slot for this processor; false if another one does not let go of it, because its virtual machine sleeps. Not
+ * bpf_spin_lock, which allows no function that is verified alone. The exchange is also the barrier that orders the slot's
+ * memory before and behind it. */
+inlined int hold(struct slot *slot)
+{
+    return __sync_lock_test_and_set(&slot->is_held, 1) == 0 || hold_at_length(slot);
 }
 
 inlined void let_go(struct slot *slot)
@@ -103,16 +107,15 @@ inlined int serve_contribution(struct context *context)
     int reason = admit_to_job(context->job, context->frame, &context->packet);
     if (reason != ADMITTED)
         return refuse(context, reason);
-    context->slot_number = context->job->slot_base + context->packet.slot_index;
-    struct slot *slot = bpf_map_lookup_elem(&slots, &context->slot_number);
-    if (!slot)
+    __u32 slot_number = context->job->slot_base + context->packet.slot_index;
+    context->slot = bpf_map_lookup_elem(&slots, &slot_number);
+    if (!context->slot)
         return refuse(context, FANIN_DROP_BAD_SLOT);
     struct sum sum = {};
-    if (!hold(context->slot_number))
+    if (!hold(context->slot))
         return drop(context, FANIN_DROP_SLOT_BUSY);
-    int verdict = serve_slot(context->xdp, &context->packet, &sum, context->slot_number,
-                             context->job->job_id & FANIN_JOB_NUMBER_MASK);
-    let_go(slot);
+    int verdict = serve_slot(context->xdp, context->job, context->slot, &context->packet, &sum);
+    let_go(context->slot);
     if (verdict < FANIN_DROP_COUNT && verdict != FANIN_DROP_DUPLICATE_CONTRIBUTION)
         return refuse(context, verdict);
     learn(context);

@@ -40,18 +40,25 @@ struct copy {
     __u16 destination;
     __u8 element_format;
     __u8 operator;
-    __u8 unused[6];
+    /* Of a complete sum of bytes: see `choose_shift`. */
+    __u8 shift;
+    __u8 unused[5];
 };
 
-/* A slot. The elements lie in pairs, the first in a word's upper half: a word is then what 64 bits of packet are after one
+/* A copy's elements. They lie in pairs, the first in a word's upper half: a word is then what 64 bits of packet are after one
  * byte swap, and one addition adds two elements. */
+struct pairs {
+    __u64 pair[PAIRS_MAX];
+};
+
+/* A slot. */
 struct slot {
     /* 1 while a processor serves a packet of this slot: see `hold`. */
     __u32 is_held;
     /* Whose the slot is: a packet of a job that has just ended must not reach its successor's. */
     __u32 job_id;
     struct copy copies[2];
-    __u64 pairs[2][PAIRS_MAX];
+    struct pairs pairs[2];
 };
 
 /* Packets by outcome, one set per processor and job number. */

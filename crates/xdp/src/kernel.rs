@@ -310,8 +310,8 @@ impl KernelSwitch {
         match header.element_format {
             ElementFormat::Int32 => accumulate::emit(&values[..count], payload),
             ElementFormat::Float16 => accumulate::half::emit(&values[..count], payload),
-            // The program refuses their contributions, so no slot holds their sum.
-            ElementFormat::Bfloat16 | ElementFormat::Int8 => return false,
+            ElementFormat::Bfloat16 => accumulate::bfloat::emit(&values[..count], payload),
+            ElementFormat::Int8 => accumulate::byte::emit(&values[..count], slot.copies[parity].shift, payload),
         }
         true
     }

@@ -38,7 +38,8 @@ pub(crate) struct Copy {
     pub destination: u16,
     pub element_format: u8,
     pub operator: u8,
-    pub unused: [u8; 6],
+    pub shift: u8,
+    pub unused: [u8; 5],
 }
 
 /// `struct slot`.
@@ -140,7 +141,8 @@ impl Copy {
             destination: 0,
             element_format: 0,
             operator: 0,
-            unused: [0; 6],
+            shift: 0,
+            unused: [0; 5],
         }
     }
 
