@@ -45,6 +45,16 @@ const bit<16> FANIN_DATA_PORT_BASE_DEFAULT = 48864;
 const bit<16> FANIN_CONTROL_PORT_DEFAULT = 50099;
 // TCP port of /metrics and the dashboard.
 const bit<16> FANIN_HTTP_PORT_DEFAULT = 50080;
+// First two bytes of every ATP datagram.
+const bit<16> FANIN_ATP_MAGIC = 0xFA92;
+// Most levels of switches between a worker and the server.
+const bit<8> FANIN_ATP_LEVEL_COUNT_MAX = 4;
+// Most children of one switch: the bits of a word (ATP §3.4).
+const bit<8> FANIN_ATP_FAN_IN_MAX = 32;
+// Fixed32 counts units of one over this (ATP §3.8).
+const bit<32> FANIN_ATP_SCALE = 100000000;
+// Packets that a worker may have out at the start (ATP §3.7).
+const bit<32> FANIN_ATP_WINDOW_INITIAL = 200;
 // First UDP destination port of the p4app-switchML format.
 const bit<16> FANIN_P4APP_PORT_BASE = 0xBEE0;
 // UDP ports of the p4app-switchML format (mask 0xFFF0).
@@ -91,6 +101,18 @@ const bit<8> FANIN_PROBE_PATH_UNICAST = 0;
 const bit<8> FANIN_PROBE_PATH_MULTICAST_TEST = 1;
 // An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group.
 const bit<8> FANIN_PROBE_PATH_MULTICAST_USE = 2;
+// From a worker towards the server: elements of one chunk, perhaps summed on the way.
+const bit<8> FANIN_ATP_KIND_FRAGMENT = 1;
+// From the server: the sum of one chunk over all workers; frees its slots on the way down.
+const bit<8> FANIN_ATP_KIND_PARAMETER = 2;
+// From a switch or the server: the Fragment was not used; `detail` says why.
+const bit<8> FANIN_ATP_KIND_REFUSAL = 3;
+// 32-bit two's complement, big-endian; sums wrap: integers, raw words.
+const bit<8> FANIN_ATP_ELEMENT_FORMAT_INT32 = 0;
+// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+const bit<8> FANIN_ATP_ELEMENT_FORMAT_FIXED32 = 1;
+// IEEE binary32, big-endian: only the server adds them, after saturation.
+const bit<8> FANIN_ATP_ELEMENT_FORMAT_FLOAT32 = 2;
 // 128 bytes, 32 elements.
 const bit<8> FANIN_P4APP_SIZE_ELEMENTS32 = 0;
 // 256 bytes, 64 elements.
@@ -143,6 +165,8 @@ const bit<8> FANIN_DROP_SOURCE_UNKNOWN = 19;
 const bit<8> FANIN_DROP_JOB_DRAINING = 20;
 // XDP: another processor held the slot too long; the packet was not counted.
 const bit<8> FANIN_DROP_SLOT_BUSY = 21;
+// ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
+const bit<8> FANIN_DROP_PARTIAL_OVERLAP = 22;
 
 // fanin datagram, version 1, 40 bytes.
 header fanin_h {
@@ -178,6 +202,42 @@ header p4app_h {
     bit<15> slot_index;
     int<8> block_exponent;
     int<8> block_exponent_second;
+}
+
+// ATP datagram, version 1, 64 bytes.
+header atp_h {
+    bit<16> magic;
+    bit<8> version;
+    bit<8> kind;
+    bit<32> job_id;
+    bit<32> job_token;
+    bit<32> chunk_index;
+    bit<32> collective_tag;
+    bit<32> contributed_0;
+    bit<32> contributed_1;
+    bit<32> contributed_2;
+    bit<32> contributed_3;
+    bit<8> fan_in_0;
+    bit<8> fan_in_1;
+    bit<8> fan_in_2;
+    bit<8> fan_in_3;
+    bit<8> level;
+    bit<4> unused_flags;
+    bit<1> is_saturated;
+    bit<1> collision;
+    bit<1> ecn;
+    bit<1> resend;
+    bit<16> lane;
+    bit<16> slot_index;
+    bit<16> slot_index_next;
+    bit<16> worker_rank;
+    bit<16> element_count;
+    bit<4> operator;
+    bit<4> element_format;
+    bit<8> detail;
+    bit<16> destination;
+    bit<32> echo;
+    bit<32> checksum;
 }
 
 #endif

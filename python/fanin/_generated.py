@@ -46,6 +46,16 @@ CONTROL_PORT_DEFAULT = 50099
 """TCP port of the controller (gRPC), the same as p4app-switchML's."""
 HTTP_PORT_DEFAULT = 50080
 """TCP port of /metrics and the dashboard."""
+ATP_MAGIC = 0xFA92
+"""First two bytes of every ATP datagram."""
+ATP_LEVEL_COUNT_MAX = 4
+"""Most levels of switches between a worker and the server."""
+ATP_FAN_IN_MAX = 32
+"""Most children of one switch: the bits of a word (ATP §3.4)."""
+ATP_SCALE = 100000000
+"""Fixed32 counts units of one over this (ATP §3.8)."""
+ATP_WINDOW_INITIAL = 200
+"""Packets that a worker may have out at the start (ATP §3.7)."""
 P4APP_PORT_BASE = 0xBEE0
 """First UDP destination port of the p4app-switchML format."""
 P4APP_PORT_COUNT = 16
@@ -96,6 +106,38 @@ P4APP_FIELDS = {
     "block_exponent_second": Field(9, 1, True),
 }
 """p4app-switchML UDP header."""
+
+ATP_HEADER_BYTES = 64
+ATP_FIELDS = {
+    "magic": Field(0, 2, False),
+    "version": Field(2, 1, False),
+    "kind": Field(3, 1, False),
+    "job_id": Field(4, 4, False),
+    "job_token": Field(8, 4, False),
+    "chunk_index": Field(12, 4, False),
+    "collective_tag": Field(16, 4, False),
+    "contributed_0": Field(20, 4, False),
+    "contributed_1": Field(24, 4, False),
+    "contributed_2": Field(28, 4, False),
+    "contributed_3": Field(32, 4, False),
+    "fan_in_0": Field(36, 1, False),
+    "fan_in_1": Field(37, 1, False),
+    "fan_in_2": Field(38, 1, False),
+    "fan_in_3": Field(39, 1, False),
+    "level": Field(40, 1, False),
+    "flags": Field(41, 1, False),
+    "lane": Field(42, 2, False),
+    "slot_index": Field(44, 2, False),
+    "slot_index_next": Field(46, 2, False),
+    "worker_rank": Field(48, 2, False),
+    "element_count": Field(50, 2, False),
+    "format_and_operator": Field(52, 1, False),
+    "detail": Field(53, 1, False),
+    "destination": Field(54, 2, False),
+    "echo": Field(56, 4, False),
+    "checksum": Field(60, 4, False),
+}
+"""ATP datagram, version 1."""
 
 
 class Kind(IntEnum):
@@ -152,6 +194,28 @@ class ProbePath(IntEnum):
     """An answer to the lane's multicast group instead, which shows whether the network carries it."""
     MULTICAST_USE = 2
     """An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group."""
+
+
+class AtpKind(IntEnum):
+    """What an ATP datagram is."""
+
+    FRAGMENT = 1
+    """From a worker towards the server: elements of one chunk, perhaps summed on the way."""
+    PARAMETER = 2
+    """From the server: the sum of one chunk over all workers; frees its slots on the way down."""
+    REFUSAL = 3
+    """From a switch or the server: the Fragment was not used; `detail` says why."""
+
+
+class AtpElementFormat(IntEnum):
+    """How elements of an ATP datagram are coded."""
+
+    INT32 = 0
+    """32-bit two's complement, big-endian; sums wrap: integers, raw words."""
+    FIXED32 = 1
+    """Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8)."""
+    FLOAT32 = 2
+    """IEEE binary32, big-endian: only the server adds them, after saturation."""
 
 
 class P4appSize(IntEnum):
@@ -214,6 +278,8 @@ class DropReason(IntEnum):
     """The switch is draining and takes no new collectives of this job."""
     SLOT_BUSY = 21
     """XDP: another processor held the slot too long; the packet was not counted."""
+    PARTIAL_OVERLAP = 22
+    """ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."""
 
 
 DROP_REASON_HINTS = {
@@ -239,5 +305,6 @@ DROP_REASON_HINTS = {
     DropReason.SOURCE_UNKNOWN: "Register the worker with the controller first; the sender's address and port must be the registered ones.",
     DropReason.JOB_DRAINING: "Let the job finish on another switch; the drain was asked for by the switch's operator.",
     DropReason.SLOT_BUSY: "The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them.",
+    DropReason.PARTIAL_OVERLAP: "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.",
 }
 """What a person can do about each reason."""

@@ -47,6 +47,16 @@ localparam logic [15:0] DATA_PORT_BASE_DEFAULT = 16'd48864;
 localparam logic [15:0] CONTROL_PORT_DEFAULT = 16'd50099;
 // TCP port of /metrics and the dashboard.
 localparam logic [15:0] HTTP_PORT_DEFAULT = 16'd50080;
+// First two bytes of every ATP datagram.
+localparam logic [15:0] ATP_MAGIC = 16'hFA92;
+// Most levels of switches between a worker and the server.
+localparam logic [7:0] ATP_LEVEL_COUNT_MAX = 8'd4;
+// Most children of one switch: the bits of a word (ATP §3.4).
+localparam logic [7:0] ATP_FAN_IN_MAX = 8'd32;
+// Fixed32 counts units of one over this (ATP §3.8).
+localparam logic [31:0] ATP_SCALE = 32'd100000000;
+// Packets that a worker may have out at the start (ATP §3.7).
+localparam logic [31:0] ATP_WINDOW_INITIAL = 32'd200;
 // First UDP destination port of the p4app-switchML format.
 localparam logic [15:0] P4APP_PORT_BASE = 16'hBEE0;
 // UDP ports of the p4app-switchML format (mask 0xFFF0).
@@ -93,6 +103,18 @@ localparam logic [7:0] PROBE_PATH_UNICAST = 8'd0;
 localparam logic [7:0] PROBE_PATH_MULTICAST_TEST = 8'd1;
 // An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group.
 localparam logic [7:0] PROBE_PATH_MULTICAST_USE = 8'd2;
+// From a worker towards the server: elements of one chunk, perhaps summed on the way.
+localparam logic [7:0] ATP_KIND_FRAGMENT = 8'd1;
+// From the server: the sum of one chunk over all workers; frees its slots on the way down.
+localparam logic [7:0] ATP_KIND_PARAMETER = 8'd2;
+// From a switch or the server: the Fragment was not used; `detail` says why.
+localparam logic [7:0] ATP_KIND_REFUSAL = 8'd3;
+// 32-bit two's complement, big-endian; sums wrap: integers, raw words.
+localparam logic [7:0] ATP_ELEMENT_FORMAT_INT32 = 8'd0;
+// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+localparam logic [7:0] ATP_ELEMENT_FORMAT_FIXED32 = 8'd1;
+// IEEE binary32, big-endian: only the server adds them, after saturation.
+localparam logic [7:0] ATP_ELEMENT_FORMAT_FLOAT32 = 8'd2;
 // 128 bytes, 32 elements.
 localparam logic [7:0] P4APP_SIZE_ELEMENTS32 = 8'd0;
 // 256 bytes, 64 elements.
@@ -145,6 +167,8 @@ localparam logic [7:0] DROP_SOURCE_UNKNOWN = 8'd19;
 localparam logic [7:0] DROP_JOB_DRAINING = 8'd20;
 // XDP: another processor held the slot too long; the packet was not counted.
 localparam logic [7:0] DROP_SLOT_BUSY = 8'd21;
+// ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
+localparam logic [7:0] DROP_PARTIAL_OVERLAP = 8'd22;
 
 // fanin datagram, version 1.
 localparam int FANIN_HEADER_BYTES = 40;
@@ -183,6 +207,43 @@ typedef struct packed {
     logic signed [7:0] block_exponent;
     logic signed [7:0] block_exponent_second;
 } p4app_header_t;
+
+// ATP datagram, version 1.
+localparam int ATP_HEADER_BYTES = 64;
+typedef struct packed {
+    logic [15:0] magic;
+    logic [7:0] version;
+    logic [7:0] kind;
+    logic [31:0] job_id;
+    logic [31:0] job_token;
+    logic [31:0] chunk_index;
+    logic [31:0] collective_tag;
+    logic [31:0] contributed_0;
+    logic [31:0] contributed_1;
+    logic [31:0] contributed_2;
+    logic [31:0] contributed_3;
+    logic [7:0] fan_in_0;
+    logic [7:0] fan_in_1;
+    logic [7:0] fan_in_2;
+    logic [7:0] fan_in_3;
+    logic [7:0] level;
+    logic [3:0] unused_flags;
+    logic [0:0] is_saturated;
+    logic [0:0] collision;
+    logic [0:0] ecn;
+    logic [0:0] resend;
+    logic [15:0] lane;
+    logic [15:0] slot_index;
+    logic [15:0] slot_index_next;
+    logic [15:0] worker_rank;
+    logic [15:0] element_count;
+    logic [3:0] operator;
+    logic [3:0] element_format;
+    logic [7:0] detail;
+    logic [15:0] destination;
+    logic [31:0] echo;
+    logic [31:0] checksum;
+} atp_header_t;
 
 endpackage
 

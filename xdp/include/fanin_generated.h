@@ -44,6 +44,16 @@
 #define FANIN_CONTROL_PORT_DEFAULT 50099
 /* TCP port of /metrics and the dashboard. */
 #define FANIN_HTTP_PORT_DEFAULT 50080
+/* First two bytes of every ATP datagram. */
+#define FANIN_ATP_MAGIC 0xFA92
+/* Most levels of switches between a worker and the server. */
+#define FANIN_ATP_LEVEL_COUNT_MAX 4
+/* Most children of one switch: the bits of a word (ATP §3.4). */
+#define FANIN_ATP_FAN_IN_MAX 32
+/* Fixed32 counts units of one over this (ATP §3.8). */
+#define FANIN_ATP_SCALE 100000000
+/* Packets that a worker may have out at the start (ATP §3.7). */
+#define FANIN_ATP_WINDOW_INITIAL 200
 /* First UDP destination port of the p4app-switchML format. */
 #define FANIN_P4APP_PORT_BASE 0xBEE0
 /* UDP ports of the p4app-switchML format (mask 0xFFF0). */
@@ -90,6 +100,18 @@
 #define FANIN_PROBE_PATH_MULTICAST_TEST 1
 /* An answer to the sender, who from now on takes Aggregates for all ranks from the lane's multicast group. */
 #define FANIN_PROBE_PATH_MULTICAST_USE 2
+/* From a worker towards the server: elements of one chunk, perhaps summed on the way. */
+#define FANIN_ATP_KIND_FRAGMENT 1
+/* From the server: the sum of one chunk over all workers; frees its slots on the way down. */
+#define FANIN_ATP_KIND_PARAMETER 2
+/* From a switch or the server: the Fragment was not used; `detail` says why. */
+#define FANIN_ATP_KIND_REFUSAL 3
+/* 32-bit two's complement, big-endian; sums wrap: integers, raw words. */
+#define FANIN_ATP_ELEMENT_FORMAT_INT32 0
+/* Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8). */
+#define FANIN_ATP_ELEMENT_FORMAT_FIXED32 1
+/* IEEE binary32, big-endian: only the server adds them, after saturation. */
+#define FANIN_ATP_ELEMENT_FORMAT_FLOAT32 2
 /* 128 bytes, 32 elements. */
 #define FANIN_P4APP_SIZE_ELEMENTS32 0
 /* 256 bytes, 64 elements. */
@@ -142,8 +164,10 @@
 #define FANIN_DROP_JOB_DRAINING 20
 /* XDP: another processor held the slot too long; the packet was not counted. */
 #define FANIN_DROP_SLOT_BUSY 21
+/* ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more. */
+#define FANIN_DROP_PARTIAL_OVERLAP 22
 /* Drop reasons, and a bit for each that is answered by a Refusal. */
-#define FANIN_DROP_COUNT 22
+#define FANIN_DROP_COUNT 23
 #define FANIN_DROP_REFUSED 0x10ef80
 
 /* fanin datagram, version 1. */
@@ -199,5 +223,51 @@ struct p4app_header {
 #define P4APP_SLOT_PARITY_MASK 0x1
 #define P4APP_SLOT_INDEX_SHIFT 0
 #define P4APP_SLOT_INDEX_MASK 0x7fff
+
+/* ATP datagram, version 1. */
+#define ATP_HEADER_BYTES 64
+struct atp_header {
+    __u16 magic;
+    __u8 version;
+    __u8 kind;
+    __u32 job_id;
+    __u32 job_token;
+    __u32 chunk_index;
+    __u32 collective_tag;
+    __u32 contributed_0;
+    __u32 contributed_1;
+    __u32 contributed_2;
+    __u32 contributed_3;
+    __u8 fan_in_0;
+    __u8 fan_in_1;
+    __u8 fan_in_2;
+    __u8 fan_in_3;
+    __u8 level;
+    __u8 flags;
+    __u16 lane;
+    __u16 slot_index;
+    __u16 slot_index_next;
+    __u16 worker_rank;
+    __u16 element_count;
+    __u8 format_and_operator;
+    __u8 detail;
+    __u16 destination;
+    __u32 echo;
+    __u32 checksum;
+};
+#define ATP_UNUSED_FLAGS_SHIFT 4
+#define ATP_UNUSED_FLAGS_MASK 0xf
+#define ATP_IS_SATURATED_SHIFT 3
+#define ATP_IS_SATURATED_MASK 0x1
+#define ATP_COLLISION_SHIFT 2
+#define ATP_COLLISION_MASK 0x1
+#define ATP_ECN_SHIFT 1
+#define ATP_ECN_MASK 0x1
+#define ATP_RESEND_SHIFT 0
+#define ATP_RESEND_MASK 0x1
+#define ATP_OPERATOR_SHIFT 4
+#define ATP_OPERATOR_MASK 0xf
+#define ATP_ELEMENT_FORMAT_SHIFT 0
+#define ATP_ELEMENT_FORMAT_MASK 0xf
 
 #endif

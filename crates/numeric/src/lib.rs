@@ -8,6 +8,7 @@
 //! | [`half_wire`] | worker | floats <-> scaled 16-bit floats, half the bytes on the wire (SwitchML §4.6, §6.3) |
 //! | [`bfloat_wire`] | worker | floats <-> scaled bfloat16, half the bytes on the wire |
 //! | [`byte_wire`] | worker | floats <-> scaled 8-bit integers, a quarter of the bytes on the wire |
+//! | [`static_fixed`] | worker, switch and server | floats <-> counts of 10^-8 whose sums saturate (ATP §3.8) |
 //! | [`integer`] | worker | integers, limbs, ordered floats and raw bytes <-> 32-bit words, all exact |
 //! | [`accumulate`] | switch | a slot overwrites, adds, takes the maximum, ors, xors, and emits |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
@@ -31,6 +32,7 @@ pub mod half_wire;
 pub mod integer;
 mod scalar;
 mod simd;
+pub mod static_fixed;
 pub mod sum;
 
 pub use exponent::BlockExponent;

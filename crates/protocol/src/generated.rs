@@ -94,11 +94,15 @@ pub enum DropReason {
     ///
     /// The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them.
     SlotBusy = 21,
+    /// ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
+    ///
+    /// Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.
+    PartialOverlap = 22,
 }
 
 impl DropReason {
     /// Number of reasons: the length of a table with one entry for each.
-    pub const COUNT: usize = 22;
+    pub const COUNT: usize = 23;
 
     /// Every reason, in the order of its code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -124,6 +128,7 @@ impl DropReason {
         Self::SourceUnknown,
         Self::JobDraining,
         Self::SlotBusy,
+        Self::PartialOverlap,
     ];
 
     /// Code in a Refusal's `detail`; from 0, without gaps, so it is also the position in [`Self::ALL`].
@@ -156,6 +161,7 @@ impl DropReason {
             19 => Some(Self::SourceUnknown),
             20 => Some(Self::JobDraining),
             21 => Some(Self::SlotBusy),
+            22 => Some(Self::PartialOverlap),
             _ => None,
         }
     }
@@ -201,6 +207,7 @@ impl DropReason {
             Self::SourceUnknown => "source_unknown",
             Self::JobDraining => "job_draining",
             Self::SlotBusy => "slot_busy",
+            Self::PartialOverlap => "partial_overlap",
         }
     }
 
@@ -243,6 +250,9 @@ impl DropReason {
             }
             Self::JobDraining => "The switch is draining and takes no new collectives of this job.",
             Self::SlotBusy => "XDP: another processor held the slot too long; the packet was not counted.",
+            Self::PartialOverlap => {
+                "ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."
+            }
         }
     }
 
@@ -298,6 +308,9 @@ impl DropReason {
             }
             Self::SlotBusy => {
                 "The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them."
+            }
+            Self::PartialOverlap => {
+                "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart."
             }
         }
     }

@@ -65,6 +65,21 @@ pub const CONTROL_PORT_DEFAULT: u16 = 50099;
 /// TCP port of /metrics and the dashboard.
 pub const HTTP_PORT_DEFAULT: u16 = 50080;
 
+/// First two bytes of every ATP datagram.
+pub const ATP_MAGIC: u16 = 0xFA92;
+
+/// Most levels of switches between a worker and the server.
+pub const ATP_LEVEL_COUNT_MAX: u8 = 4;
+
+/// Most children of one switch: the bits of a word (ATP §3.4).
+pub const ATP_FAN_IN_MAX: u8 = 32;
+
+/// Fixed32 counts units of one over this (ATP §3.8).
+pub const ATP_SCALE: u32 = 100000000;
+
+/// Packets that a worker may have out at the start (ATP §3.7).
+pub const ATP_WINDOW_INITIAL: u32 = 200;
+
 /// First UDP destination port of the p4app-switchML format.
 pub const P4APP_PORT_BASE: u16 = 0xBEE0;
 
@@ -305,6 +320,106 @@ impl core::fmt::Display for ProbePath {
         f.write_str(self.name())
     }
 }
+/// What an ATP datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum AtpKind {
+    /// From a worker towards the server: elements of one chunk, perhaps summed on the way.
+    Fragment = 1,
+    /// From the server: the sum of one chunk over all workers; frees its slots on the way down.
+    Parameter = 2,
+    /// From a switch or the server: the Fragment was not used; `detail` says why.
+    Refusal = 3,
+}
+
+impl AtpKind {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 3] = [Self::Fragment, Self::Parameter, Self::Refusal];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fragment => "fragment",
+            Self::Parameter => "parameter",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+impl TryFrom<u8> for AtpKind {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            1 => Ok(Self::Fragment),
+            2 => Ok(Self::Parameter),
+            3 => Ok(Self::Refusal),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for AtpKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How elements of an ATP datagram are coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum AtpElementFormat {
+    /// 32-bit two's complement, big-endian; sums wrap: integers, raw words.
+    Int32 = 0,
+    /// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+    Fixed32 = 1,
+    /// IEEE binary32, big-endian: only the server adds them, after saturation.
+    Float32 = 2,
+}
+
+impl AtpElementFormat {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 3] = [Self::Int32, Self::Fixed32, Self::Float32];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Int32 => "int32",
+            Self::Fixed32 => "fixed32",
+            Self::Float32 => "float32",
+        }
+    }
+}
+
+impl TryFrom<u8> for AtpElementFormat {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Int32),
+            1 => Ok(Self::Fixed32),
+            2 => Ok(Self::Float32),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for AtpElementFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
 /// Payload size code of a p4app-switchML packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -500,3 +615,131 @@ pub const P4APP_BLOCK_EXPONENT_OFFSET: usize = 8;
 
 /// Where `block_exponent_second`, i8, lies. Second exponent of the layout. The public client leaves it unused; the switch merges it the same way.
 pub const P4APP_BLOCK_EXPONENT_SECOND_OFFSET: usize = 9;
+
+// ATP datagram, version 1.
+
+/// Bytes of the header: ATP datagram, version 1.
+pub const ATP_HEADER_BYTES: usize = 64;
+
+/// Where `magic`, u16, lies. 0xFA92. It tells ATP from the fanin datagram on the same port.
+pub const ATP_MAGIC_OFFSET: usize = 0;
+
+/// Where `version`, u8, lies. 1. Nothing below is read before it is checked.
+pub const ATP_VERSION_OFFSET: usize = 2;
+
+/// Where `kind`, u8, lies. What the packet is: see AtpKind.
+pub const ATP_KIND_OFFSET: usize = 3;
+
+/// Where `job_id`, u32, lies. The job, as given by the controller on Join: number in the low 8 bits, generation above.
+pub const ATP_JOB_ID_OFFSET: usize = 4;
+
+/// Where `job_token`, u32, lies. Random value of this instance of the job.
+pub const ATP_JOB_TOKEN_OFFSET: usize = 8;
+
+/// Where `chunk_index`, u32, lies. Position of the chunk in its lane's stream (the paper's sequence number); starts at 0 and wraps modulo 2^32.
+pub const ATP_CHUNK_INDEX_OFFSET: usize = 12;
+
+/// Where `collective_tag`, u32, lies. As in the fanin datagram: all Fragments of a chunk carry the same tag.
+pub const ATP_COLLECTIVE_TAG_OFFSET: usize = 16;
+
+/// Where `contributed_0`, u32, lies. Children of the switch beside the workers (level 0) that are in the payload, one bit each (the paper's bitmap0). A worker sends one bit at its own level and at each above, 0 below. In a Parameter for one rank: the way down to it.
+pub const ATP_CONTRIBUTED_0_OFFSET: usize = 20;
+
+/// Where `contributed_1`, u32, lies. Children of the switch at level 1 that are in the payload, one bit each (the paper's bitmap1). A worker sends one bit at its own level and at each above, 0 below. In a Parameter for one rank: the way down to it.
+pub const ATP_CONTRIBUTED_1_OFFSET: usize = 24;
+
+/// Where `contributed_2`, u32, lies. Children of the switch at level 2, see contributed_0 (ATP App. A.2).
+pub const ATP_CONTRIBUTED_2_OFFSET: usize = 28;
+
+/// Where `contributed_3`, u32, lies. Children of the switch at level 3, see contributed_0 (ATP App. A.2).
+pub const ATP_CONTRIBUTED_3_OFFSET: usize = 32;
+
+/// Where `fan_in_0`, u8, lies. Children of the switch beside the workers (level 0) on this worker's way: how many there are (the paper's fanInDegree0). 0 below the worker's own level and above the root.
+pub const ATP_FAN_IN_0_OFFSET: usize = 36;
+
+/// Where `fan_in_1`, u8, lies. Children of the switch at level 1 on this worker's way: how many there are (the paper's fanInDegree1). 0 below the worker's own level and above the root.
+pub const ATP_FAN_IN_1_OFFSET: usize = 37;
+
+/// Where `fan_in_2`, u8, lies. Children of the switch at level 2, see fan_in_0.
+pub const ATP_FAN_IN_2_OFFSET: usize = 38;
+
+/// Where `fan_in_3`, u8, lies. Children of the switch at level 3, see fan_in_0.
+pub const ATP_FAN_IN_3_OFFSET: usize = 39;
+
+/// Where `level`, u8, lies. Level of the switch that handles the packet next (the paper's edgeSwitchIdentifier); each switch adds one. At the server: the number of levels.
+pub const ATP_LEVEL_OFFSET: usize = 40;
+
+/// Where `flags`, u8, lies. Directions.
+pub const ATP_FLAGS_OFFSET: usize = 41;
+
+/// Bits of `flags` that hold `unused_flags`. Zero.
+pub const ATP_UNUSED_FLAGS_MASK: u8 = 0xF0;
+
+/// How far those bits are shifted up.
+pub const ATP_UNUSED_FLAGS_SHIFT: u32 = 4;
+
+/// Bits of `flags` that hold `is_saturated`. Parameter: some sum left 32 bits, send the chunk again as Float32. Fragment: sent because of that.
+pub const ATP_IS_SATURATED_MASK: u8 = 0x8;
+
+/// How far those bits are shifted up.
+pub const ATP_IS_SATURATED_SHIFT: u32 = 3;
+
+/// Bits of `flags` that hold `collision`. A switch found the slot taken by another chunk and passed the packet on.
+pub const ATP_COLLISION_MASK: u8 = 0x4;
+
+/// How far those bits are shifted up.
+pub const ATP_COLLISION_SHIFT: u32 = 2;
+
+/// Bits of `flags` that hold `ecn`. A queue on the way was longer than its threshold.
+pub const ATP_ECN_MASK: u8 = 0x2;
+
+/// How far those bits are shifted up.
+pub const ATP_ECN_SHIFT: u32 = 1;
+
+/// Bits of `flags` that hold `resend`. Not to be aggregated on the way; frees the slot of its chunk.
+pub const ATP_RESEND_MASK: u8 = 0x1;
+
+/// How far those bits are shifted up.
+pub const ATP_RESEND_SHIFT: u32 = 0;
+
+/// Where `lane`, u16, lies. The lane; chunk indices count per lane.
+pub const ATP_LANE_OFFSET: usize = 42;
+
+/// Where `slot_index`, u16, lies. The slot in which switches aggregate the chunk (the paper's aggregatorIndex).
+pub const ATP_SLOT_INDEX_OFFSET: usize = 44;
+
+/// Where `slot_index_next`, u16, lies. Parameter: the slot for later chunks that would have gone to `slot_index`; the same if nothing collided.
+pub const ATP_SLOT_INDEX_NEXT_OFFSET: usize = 46;
+
+/// Where `worker_rank`, u16, lies. Fragment: the sender's rank, RANK_ALL once switches have aggregated it. Parameter: the receiver's, or RANK_ALL.
+pub const ATP_WORKER_RANK_OFFSET: usize = 48;
+
+/// Where `element_count`, u16, lies. Elements in the payload. A Fragment with 0 elements counts as zeros.
+pub const ATP_ELEMENT_COUNT_OFFSET: usize = 50;
+
+/// Where `format_and_operator`, u8, lies. How the payload is coded and summed.
+pub const ATP_FORMAT_AND_OPERATOR_OFFSET: usize = 52;
+
+/// Bits of `format_and_operator` that hold `operator`. See Operator.
+pub const ATP_OPERATOR_MASK: u8 = 0xF0;
+
+/// How far those bits are shifted up.
+pub const ATP_OPERATOR_SHIFT: u32 = 4;
+
+/// Bits of `format_and_operator` that hold `element_format`. See AtpElementFormat.
+pub const ATP_ELEMENT_FORMAT_MASK: u8 = 0xF;
+
+/// How far those bits are shifted up.
+pub const ATP_ELEMENT_FORMAT_SHIFT: u32 = 0;
+
+/// Where `detail`, u8, lies. Refusal: code of the DropReason. Otherwise number of the attempt, 0 for the first, stays at 255.
+pub const ATP_DETAIL_OFFSET: usize = 53;
+
+/// Where `destination`, u16, lies. Rank that is sent the payload of the Parameter; the others get a header only. RANK_ALL: every rank.
+pub const ATP_DESTINATION_OFFSET: usize = 54;
+
+/// Where `echo`, u32, lies. Sent as 0, not changed by switches: room for extensions without a new version.
+pub const ATP_ECHO_OFFSET: usize = 56;
+
+/// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
+pub const ATP_CHECKSUM_OFFSET: usize = 60;

@@ -1,5 +1,5 @@
-//! What travels between a worker and a switch: the fanin v1 datagram and the
-//! public p4app-switchML UDP layout.
+//! What travels between workers, switches and servers: the fanin v1 datagram,
+//! ATP's, and the public p4app-switchML UDP layout.
 //!
 //! Each format is a small value (`Header`) that is parsed from bytes and
 //! emitted to bytes; parsing checks everything that can be checked without
@@ -8,6 +8,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 
+pub mod atp;
 mod checksum;
 pub mod fanin;
 pub mod generated;
@@ -36,7 +37,7 @@ pub enum ParseError {
     /// Another version of the format.
     #[error("format version is not supported")]
     BadVersion,
-    /// Neither a Contribution, an Aggregate nor a Refusal.
+    /// A kind that this version does not define.
     #[error("kind of datagram is not defined")]
     BadKind,
     /// The payload is not `element_count` elements long.
