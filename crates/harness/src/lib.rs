@@ -6,6 +6,7 @@
 //! * [`operations`] lets a fuzzer choose each step of a cluster.
 #![forbid(unsafe_code)]
 
+pub mod atp;
 pub mod cluster;
 pub mod collective;
 pub mod exhaustive;

@@ -9,12 +9,15 @@
 //! * [`switchml::Worker`] is the endpoint of one lane: `submit`,
 //!   `handle_packet`, `handle_timeout`, `poll_transmit`, `poll_timeout`,
 //!   `poll_event`.
+//! * [`atp`] has the same two, and the parameter server as a third value.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod atp;
 pub mod generated;
+pub mod stream;
 pub mod switchml;
 pub mod time;
 mod verdict;

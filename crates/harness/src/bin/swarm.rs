@@ -4,11 +4,14 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use fanin_harness::swarm;
+use fanin_harness::{atp, swarm};
 
 /// Simulated clusters from seeds.
 #[derive(Parser)]
 struct Arguments {
+    /// ATP's clusters in place of SwitchML's.
+    #[arg(long)]
+    atp: bool,
     /// Replay this seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -28,6 +31,9 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.atp {
+        return run_atp(&arguments);
+    }
     if let Some(seed) = arguments.seed {
         println!("{:#?}", fanin_harness::Scenario::from_seed(seed));
         return report(fanin_harness::run_seed(seed, arguments.trace).map(|summary| format!("{summary:?}")));
@@ -36,7 +42,16 @@ fn main() -> ExitCode {
     report(swarm::run(first..end).map(|total| total.to_string()))
 }
 
-fn report(outcome: Result<String, fanin_harness::Violation>) -> ExitCode {
+fn run_atp(arguments: &Arguments) -> ExitCode {
+    if let Some(seed) = arguments.seed {
+        println!("{:#?}", atp::Scenario::from_seed(seed));
+        return report(atp::run_seed(seed, arguments.trace).map(|summary| format!("{summary:?}")));
+    }
+    let (first, end) = arguments.seeds;
+    report(atp::run(first..end).map(|total| format!("{} seeds: {total:?}", end - first)))
+}
+
+fn report(outcome: Result<String, impl std::fmt::Display>) -> ExitCode {
     match outcome {
         Ok(text) => {
             println!("{text}");

@@ -28,6 +28,28 @@ impl Contributed {
         self.0[word] &= !bit;
     }
 
+    /// Puts all of another set into this one.
+    pub fn insert_all(&mut self, other: &Contributed) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
+    }
+
+    /// Whether some rank is in both sets.
+    pub fn overlaps(&self, other: &Contributed) -> bool {
+        self.0.iter().zip(other.0).any(|(word, other)| word & other != 0)
+    }
+
+    /// Whether all of another set is in this one.
+    pub fn contains_all(&self, other: &Contributed) -> bool {
+        self.0.iter().zip(other.0).all(|(word, other)| word & other == other)
+    }
+
+    /// How many ranks are in the set.
+    pub fn count(&self) -> u16 {
+        self.0.iter().map(|word| word.count_ones() as u16).sum()
+    }
+
     /// Ranks below `worker_count` that are not in the set.
     pub fn missing(&self, worker_count: u16) -> impl Iterator<Item = u16> + '_ {
         (0..worker_count).filter(|&rank| !self.contains(rank))

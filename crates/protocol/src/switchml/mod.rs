@@ -10,6 +10,5 @@ pub use switch::{
     Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, StuckSlot, Switch,
     SwitchCounters, WireFormat, probe_path, without_payload,
 };
-pub use worker::{
-    BlockId, Event, Outstanding, Participants, Shape, Submission, Tensors, Worker, WorkerConfig, WorkerCounters,
-};
+pub use crate::stream::{BlockId, Participants, Shape, Submission};
+pub use worker::{Event, Outstanding, Tensors, Worker, WorkerConfig, WorkerCounters};

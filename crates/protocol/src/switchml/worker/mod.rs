@@ -14,25 +14,24 @@ mod outstanding;
 mod receive;
 mod recovery;
 mod slot;
-mod stream;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use fanin_numeric::BlockExponent;
 
+use crate::stream::{BlockId, Stream, Submission};
 use crate::time::Time;
 
 pub use config::WorkerConfig;
 pub use counters::WorkerCounters;
 pub use receive::Event;
 pub use slot::Outstanding;
-pub use stream::{BlockId, Participants, Shape, Submission};
+
 
 use outstanding::OutstandingList;
 use recovery::Recovery;
 use slot::Slot;
-use stream::Stream;
 
 /// The memory that a worker's collectives read and write.
 ///

@@ -111,7 +111,7 @@ struct Entry {
 
 /// Submissions in order, laid end to end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     entries: VecDeque<Entry>,
     end: u64,
 }

@@ -1,0 +1,495 @@
+//! A scenario while it runs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+use fanin_link::{Link, LinkConfig, Random};
+use fanin_protocol::atp::{
+    Context, Event as WorkerEvent, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tensors, Verdict, Worker,
+    WorkerConfig, without_payload,
+};
+use fanin_protocol::stream::{BlockId, Submission};
+use fanin_protocol::time::{Span, Time};
+use fanin_wire::atp::ElementFormat;
+use fanin_wire::generated::ATP_HEADER_BYTES;
+
+use super::plan::ELEMENT_COUNT_MAX;
+use super::{JobPlan, Scenario, Violation, oracle};
+
+const DATAGRAM_BYTES_MAX: usize = ATP_HEADER_BYTES + ELEMENT_COUNT_MAX as usize * 4;
+const RESEND_TIMEOUTS: [Span; 3] = [Span::from_ms(20), Span::from_ms(2), Span::from_ms(200)];
+
+/// Numbers of endpoints, switches and servers in the cluster's vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Node {
+    Worker(usize),
+    Switch(usize),
+    Server(usize),
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrive { from: Node, to: Node, packet: Vec<u8> },
+    Start { worker: usize },
+    Wake { worker: usize },
+    Kill { worker: usize },
+    RestartSwitches,
+}
+
+/// What a scenario came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub steps: u64,
+    /// Collectives that completed at one lane of one worker.
+    pub completed: u64,
+    /// Fragments sent for the first time, and again.
+    pub fragments: u64,
+    /// Sent again for whatever reason.
+    pub resends: u64,
+    /// Chunks that came to a server in one Fragment.
+    pub whole: u64,
+    /// Chunks completed by servers.
+    pub chunks: u64,
+    /// Chunks summed again as floats.
+    pub saturated: u64,
+    /// Fragments that met another chunk in their slot.
+    pub collisions: u64,
+    /// Chunks whose slot was replaced.
+    pub remapped: u64,
+    /// Slots taken back from a chunk that nobody touched.
+    pub abandoned: u64,
+    /// Times that a window was halved.
+    pub cuts: u64,
+    /// Packets that links lost.
+    pub lost: u64,
+}
+
+impl std::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Summary) {
+        self.steps += other.steps;
+        self.completed += other.completed;
+        self.fragments += other.fragments;
+        self.resends += other.resends;
+        self.whole += other.whole;
+        self.chunks += other.chunks;
+        self.saturated += other.saturated;
+        self.collisions += other.collisions;
+        self.remapped += other.remapped;
+        self.abandoned += other.abandoned;
+        self.cuts += other.cuts;
+        self.lost += other.lost;
+    }
+}
+
+struct Endpoint {
+    job: usize,
+    rank: u16,
+    lane: u16,
+    worker: Worker,
+    switch: usize,
+    is_alive: bool,
+    completed: u64,
+}
+
+struct SwitchNode {
+    program: Switch,
+    parent: Option<usize>,
+    /// By job number, lane and child: who it is.
+    children: HashMap<(u8, u16, u8), Node>,
+    received: u64,
+    passed: u64,
+}
+
+/// A scenario while it runs.
+pub struct Cluster {
+    scenario: Scenario,
+    print: bool,
+    now: Time,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    scheduled: u64,
+    endpoints: Vec<Endpoint>,
+    switches: Vec<SwitchNode>,
+    /// By job, then lane.
+    servers: Vec<Server>,
+    links: BTreeMap<(Node, Node), Link>,
+    random: Random,
+    summary: Summary,
+}
+
+/// The tensors of one lane: contributions are computed, sums are checked.
+struct Memory<'a> {
+    job: &'a JobPlan,
+    lane: u16,
+    rank: u16,
+    wrong: Option<String>,
+}
+
+impl<'a> Memory<'a> {
+    fn submission(&self, id: BlockId) -> &'a Submission {
+        &self.job.collectives[id.collective as usize]
+    }
+}
+
+impl Tensors for Memory<'_> {
+    fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]) {
+        let submission = self.submission(id);
+        let words = (0..).map(|element| oracle::contribution(self.job, self.lane, self.rank, submission, id, element));
+        for (word, bytes) in words.zip(payload.chunks_exact_mut(4)) {
+            if format == ElementFormat::Fixed32 {
+                fanin_numeric::static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
+            } else {
+                bytes.copy_from_slice(&word.to_be_bytes());
+            }
+        }
+    }
+
+    fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]) {
+        let submission = self.submission(id);
+        let elements = submission.shape.elements_of(id.block).1;
+        let must_be_float = submission.scaled
+            && !payload.is_empty()
+            && oracle::must_be_float(self.job, self.lane, submission, id, elements.into());
+        if must_be_float && format != ElementFormat::Float32 {
+            self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
+        }
+        for (element, bytes) in payload.chunks_exact(4).enumerate() {
+            let got = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, format, got) {
+                self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {got:#x}", self.rank));
+            }
+        }
+    }
+}
+
+impl Cluster {
+    /// A cluster before its first step; `print` shows every packet.
+    pub fn new(scenario: Scenario, print: bool) -> Cluster {
+        let mut cluster = Cluster {
+            random: Random::new(scenario.seed ^ 0xfa9),
+            print,
+            now: Time::ZERO,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            endpoints: Vec::new(),
+            switches: Vec::new(),
+            servers: Vec::new(),
+            links: BTreeMap::new(),
+            summary: Summary::default(),
+            scenario,
+        };
+        cluster.build();
+        cluster
+    }
+
+    fn build(&mut self) {
+        // By the children passed from the root down: jobs share switches.
+        let mut by_path: HashMap<Vec<u8>, usize> = HashMap::new();
+        self.switch_at(&mut by_path, &[]);
+        let jobs = self.scenario.jobs.clone();
+        for (index, job) in jobs.iter().enumerate() {
+            for lane in 0..job.lane_count {
+                self.servers.push(Server::new(server_config(job, lane, self.scenario.slot_count)));
+            }
+            for rank in 0..job.tree.worker_count() {
+                let way = job.tree.way(rank);
+                let levels = (way.level + 1..job.tree.level_count()).rev();
+                let path: Vec<u8> = levels.map(|level| way.children[usize::from(level)]).collect();
+                let switch = self.switch_at(&mut by_path, &path);
+                let starts = Time::ZERO + self.random.span_up_to(job.skew_max);
+                for lane in 0..job.lane_count {
+                    self.add_endpoint(index, rank, lane, switch, starts);
+                }
+            }
+        }
+        if let Some(at) = self.scenario.switch_restart {
+            self.schedule(at, Event::RestartSwitches);
+        }
+    }
+
+    fn add_endpoint(&mut self, job: usize, rank: u16, lane: u16, switch: usize, starts: Time) {
+        let plan = &self.scenario.jobs[job];
+        let worker = Worker::new(worker_config(plan, rank, lane, self.scenario.slot_count));
+        let death = plan.death.filter(|&(dying, _)| dying == rank).map(|(_, at)| at);
+        let number = self.endpoints.len();
+        self.endpoints.push(Endpoint { job, rank, lane, worker, switch, is_alive: true, completed: 0 });
+        self.schedule(starts, Event::Start { worker: number });
+        if let Some(at) = death {
+            self.schedule(at, Event::Kill { worker: number });
+        }
+    }
+
+    fn switch_at(&mut self, by_path: &mut HashMap<Vec<u8>, usize>, path: &[u8]) -> usize {
+        if let Some(&switch) = by_path.get(path) {
+            return switch;
+        }
+        let parent = path.split_last().map(|(_, above)| self.switch_at(by_path, above));
+        let program = fresh_program(&self.scenario);
+        self.switches.push(SwitchNode { program, parent, children: HashMap::new(), received: 0, passed: 0 });
+        by_path.insert(path.to_vec(), self.switches.len() - 1);
+        self.switches.len() - 1
+    }
+
+    /// Runs until nothing is left to happen, or until everything that can complete should have.
+    ///
+    /// # Errors
+    /// The first violation of a checker.
+    pub fn run(mut self) -> Result<Summary, Violation> {
+        let settled = self.scenario.link.faults_until + self.scenario.link.held_delay_max + Span::from_ms(10);
+        let deadline = settled + RESEND_TIMEOUTS[2].saturating_mul(300);
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            if at > deadline {
+                break;
+            }
+            self.now = at;
+            self.summary.steps += 1;
+            self.step(event).map_err(|what| self.violation(what))?;
+            if self.is_done() {
+                break;
+            }
+        }
+        self.at_the_end().map_err(|what| self.violation(what))?;
+        Ok(self.summary)
+    }
+
+    fn violation(&self, what: String) -> Violation {
+        Violation { seed: self.scenario.seed, at: self.now, what }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((at, self.scheduled, event)));
+    }
+
+    fn is_done(&self) -> bool {
+        self.endpoints.iter().all(|endpoint| self.cannot_finish(endpoint) || self.has_finished(endpoint))
+    }
+
+    fn has_finished(&self, endpoint: &Endpoint) -> bool {
+        endpoint.completed == self.scenario.jobs[endpoint.job].collectives.len() as u64
+    }
+
+    /// A job without one of its workers stands still.
+    fn cannot_finish(&self, endpoint: &Endpoint) -> bool {
+        self.scenario.jobs[endpoint.job].death.is_some_and(|(_, at)| at <= self.now)
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Arrive { from, to: Node::Switch(switch), packet } => self.at_switch(from, switch, &packet),
+            Event::Arrive { to: Node::Server(server), packet, .. } => self.at_server(server, &packet),
+            Event::Arrive { to: Node::Worker(worker), packet, .. } => self.at_worker(worker, Some(&packet)),
+            Event::Start { worker } => {
+                let endpoint = &mut self.endpoints[worker];
+                let collectives = &self.scenario.jobs[endpoint.job].collectives;
+                collectives.iter().for_each(|&submission| endpoint.worker.submit(submission));
+                self.at_worker(worker, None)
+            }
+            Event::Wake { worker } => {
+                self.endpoints[worker].worker.handle_timeout(self.now);
+                self.at_worker(worker, None)
+            }
+            Event::Kill { worker } => {
+                self.endpoints[worker].is_alive = false;
+                Ok(())
+            }
+            Event::RestartSwitches => {
+                for switch in &mut self.switches {
+                    switch.program = fresh_program(&self.scenario);
+                    (switch.received, switch.passed) = (0, 0);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn send(&mut self, from: Node, to: Node, packet: &[u8]) {
+        let seed = self.scenario.seed ^ (self.links.len() as u64) << 40;
+        let config: &LinkConfig = &self.scenario.link;
+        let link = self.links.entry((from, to)).or_insert_with(|| Link::new(config.clone(), seed));
+        let mut deliveries = Vec::new();
+        link.send(self.now, packet, |delivery| deliveries.push(delivery));
+        if self.print {
+            let header = fanin_wire::atp::Header::parse(packet).map(|(header, _)| header);
+            println!("{:>12} {from:?} -> {to:?} {} arrive: {header:?}", self.now.as_ns(), deliveries.len());
+        }
+        for delivery in deliveries {
+            self.schedule(delivery.at, Event::Arrive { from, to, packet: delivery.packet });
+        }
+    }
+
+    fn at_switch(&mut self, from: Node, number: usize, packet: &[u8]) -> Result<(), String> {
+        let is_long = self.random.chance(self.scenario.ecn_ppm);
+        let context = Context { now: self.now, egress_queue_bytes: if is_long { u32::MAX } else { 0 } };
+        let mut output = [0; DATAGRAM_BYTES_MAX];
+        let switch = &mut self.switches[number];
+        let verdict = switch.program.process(&context, packet, &mut output);
+        switch.received += 1;
+        if let Some(admitted) = switch.program.admitted() {
+            switch.children.insert((admitted.job_number, admitted.lane, admitted.child), from);
+        }
+        let parent = switch.parent;
+        switch.passed += u64::from(!matches!(verdict, Verdict::Drop(_) | Verdict::Refuse { .. }));
+        match verdict {
+            Verdict::Drop(_) => {}
+            Verdict::Refuse { reason, .. } => return Err(format!("switch {number} refuses {from:?}: {reason}")),
+            Verdict::Up { bytes } => {
+                let to = parent.map_or_else(|| self.server_of(&output[..bytes]), |parent| Some(Node::Switch(parent)));
+                self.send(Node::Switch(number), to.ok_or("a Fragment without a server")?, &output[..bytes]);
+            }
+            Verdict::Down { job_number, lane, bytes, children, payload_child } => {
+                let mut header = [0; ATP_HEADER_BYTES];
+                let header_bytes = without_payload(&output[..bytes], &mut header);
+                let known = (0..32).filter(|child| children >> child & 1 == 1);
+                let to: Vec<_> = known
+                    .filter_map(|child| Some((child, *self.switches[number].children.get(&(job_number, lane, child))?)))
+                    .collect();
+                for (child, node) in to {
+                    let whole = payload_child.is_none_or(|reader| reader == child);
+                    let datagram = if whole { &output[..bytes] } else { &header[..header_bytes] };
+                    self.send(Node::Switch(number), node, datagram);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn server_of(&self, fragment: &[u8]) -> Option<Node> {
+        let (header, _) = fanin_wire::atp::Header::parse(fragment).ok()?;
+        let place = self.scenario.jobs.iter().position(|job| job.job_id == header.job_id)?;
+        let before: u16 = self.scenario.jobs[..place].iter().map(|job| job.lane_count).sum();
+        Some(Node::Server(usize::from(before + header.lane)))
+    }
+
+    fn at_server(&mut self, number: usize, packet: &[u8]) -> Result<(), String> {
+        self.servers[number].handle_packet(packet);
+        let mut output = [0; DATAGRAM_BYTES_MAX];
+        while let Some(transmit) = self.servers[number].poll_transmit(&mut output) {
+            self.send(Node::Server(number), Node::Switch(0), &output[..transmit.bytes]);
+        }
+        Ok(())
+    }
+
+    fn at_worker(&mut self, number: usize, packet: Option<&[u8]>) -> Result<(), String> {
+        let endpoint = &mut self.endpoints[number];
+        if !endpoint.is_alive {
+            return Ok(());
+        }
+        let job = &self.scenario.jobs[endpoint.job];
+        let mut memory = Memory { job, lane: endpoint.lane, rank: endpoint.rank, wrong: None };
+        if let Some(packet) = packet {
+            endpoint.worker.handle_packet(self.now, packet, &mut memory);
+        }
+        let mut output = [0; DATAGRAM_BYTES_MAX];
+        let mut outgoing = Vec::new();
+        while let Some(bytes) = endpoint.worker.poll_transmit(self.now, &mut memory, &mut output) {
+            outgoing.push(output[..bytes].to_vec());
+        }
+        if let Some(wrong) = memory.wrong {
+            return Err(wrong);
+        }
+        while let Some(event) = endpoint.worker.poll_event() {
+            match event {
+                WorkerEvent::Completed { .. } => {
+                    endpoint.completed += 1;
+                    self.summary.completed += 1;
+                }
+                WorkerEvent::Refused { reason, .. } => return Err(format!("worker {number} is refused: {reason}")),
+            }
+        }
+        let (wake, switch) = (endpoint.worker.poll_timeout(), endpoint.switch);
+        for packet in outgoing {
+            self.send(Node::Worker(number), Node::Switch(switch), &packet);
+        }
+        if let Some(at) = wake {
+            self.schedule(at.max(self.now), Event::Wake { worker: number });
+        }
+        Ok(())
+    }
+
+    fn at_the_end(&mut self) -> Result<(), String> {
+        for (number, endpoint) in self.endpoints.iter().enumerate() {
+            if !self.cannot_finish(endpoint) && !self.has_finished(endpoint) {
+                let oldest = endpoint.worker.oldest_outstanding();
+                return Err(format!("worker {number} has not finished: {} done, {oldest:?}", endpoint.completed));
+            }
+            let counters = endpoint.worker.counters();
+            let resends = counters.resends_overtaken + counters.resends_timeout + counters.resends_float;
+            self.summary.fragments += counters.fragments;
+            self.summary.resends += resends;
+            self.summary.remapped += counters.remapped;
+            self.summary.cuts += counters.cuts;
+        }
+        for switch in &mut self.switches {
+            let dropped: u64 = switch.program.counters().drops.iter().sum();
+            if switch.received != switch.passed + dropped {
+                return Err(format!("{} packets at a switch, {} passed on, {dropped} dropped", switch.received, switch.passed));
+            }
+            self.summary.collisions += switch.program.counters().collisions;
+            self.summary.abandoned += switch.program.counters().abandoned;
+            for job in &self.scenario.jobs {
+                switch.program.remove(job.job_id);
+            }
+            if switch.program.slots_in_use(None) > 0 {
+                return Err("a slot outlives all jobs".into());
+            }
+        }
+        for server in &self.servers {
+            self.summary.whole += server.counters().chunks_whole;
+            self.summary.chunks += server.counters().chunks;
+            self.summary.saturated += server.counters().saturated;
+        }
+        self.summary.lost = self.links.values().map(|link| link.counters().lost).sum();
+        // A chunk that is summed twice, or past its switch, is overtaken by those behind it.
+        let Summary { saturated, collisions, resends, .. } = self.summary;
+        if self.scenario.calm && saturated + collisions == 0 && resends > 0 {
+            return Err(format!("{resends} packets were sent again although nothing was lost"));
+        }
+        Ok(())
+    }
+}
+
+fn fresh_program(scenario: &Scenario) -> Switch {
+    let mut program = Switch::new(SwitchConfig {
+        slot_count: scenario.slot_count,
+        element_count_max: ELEMENT_COUNT_MAX,
+        slot_age_max: scenario.slot_age_max,
+        ecn_threshold_bytes: 1000,
+    });
+    for job in &scenario.jobs {
+        let config = JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count };
+        program.install(config).unwrap_or_else(|error| panic!("the plans' job numbers differ: {error:?}"));
+    }
+    program
+}
+
+fn server_config(job: &JobPlan, lane: u16, slot_count: u16) -> ServerConfig {
+    ServerConfig {
+        job_id: job.job_id,
+        job_token: job.job_token,
+        lane,
+        tree: job.tree.clone(),
+        slot_count,
+        window_max: job.window_max,
+        element_count_max: ELEMENT_COUNT_MAX,
+    }
+}
+
+fn worker_config(job: &JobPlan, rank: u16, lane: u16, slot_count: u16) -> WorkerConfig {
+    WorkerConfig {
+        job_id: job.job_id,
+        job_token: job.job_token,
+        rank,
+        lane,
+        way: *job.tree.way(rank),
+        level_count: job.tree.level_count(),
+        slot_count,
+        indexing: job.indexing,
+        element_count_max: ELEMENT_COUNT_MAX,
+        window_max: job.window_max,
+        congestion_control: job.congestion_control,
+        resend_timeout_initial: RESEND_TIMEOUTS[0],
+        resend_timeout_min: RESEND_TIMEOUTS[1],
+        resend_timeout_max: RESEND_TIMEOUTS[2],
+    }
+}

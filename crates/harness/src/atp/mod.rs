@@ -1,0 +1,77 @@
+//! ATP clusters from seeds: several jobs, up to three levels of switches, one server a lane, under virtual time.
+//!
+//! The checkers look at every sum that a worker takes (it is the one that independent arithmetic gives, so every
+//! contribution is in it exactly once), at the bounds of windows, and at the end: whoever can finish has.
+
+mod cluster;
+mod oracle;
+mod plan;
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fanin_protocol::time::Time;
+
+pub use cluster::{Cluster, Summary};
+pub use plan::{JobPlan, Scenario};
+
+/// A rule that did not hold.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The scenario's seed.
+    pub seed: u64,
+    /// When.
+    pub at: Time,
+    /// Which rule, and how.
+    pub what: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Violation { seed, at, what } = self;
+        let at = at.as_ns();
+        write!(f, "seed {seed} at {at} ns: {what}\nreplay: cargo run -p fanin-harness --bin swarm -- --atp --seed {seed}")
+    }
+}
+
+/// Runs the scenario of a seed to its end.
+///
+/// # Errors
+/// The first violation of a checker.
+pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Violation> {
+    Cluster::new(Scenario::from_seed(seed), print).run()
+}
+
+/// Runs all seeds of a range, on all processors; the sum of what they came to.
+///
+/// # Errors
+/// The violation of the smallest seed among those that failed before the threads stopped.
+pub fn run(seeds: Range<u64>) -> Result<Summary, Violation> {
+    let next = AtomicU64::new(seeds.start);
+    let outcome: Mutex<(Summary, Option<Violation>)> = Mutex::default();
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let result = run_seed(seed, false);
+            let mut outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            match result {
+                Ok(summary) => outcome.0 += summary,
+                Err(violation) => {
+                    next.store(seeds.end, Ordering::Relaxed);
+                    outcome.1 = outcome.1.take().filter(|other| other.seed < seed).or(Some(violation));
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let (total, violation) = outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    violation.map_or(Ok(total), Err)
+}

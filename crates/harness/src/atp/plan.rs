@@ -1,0 +1,190 @@
+//! What a scenario is made of.
+
+use fanin_link::{LinkConfig, Random};
+use fanin_protocol::atp::{CongestionControl, Indexing, Tree, Way};
+use fanin_protocol::stream::{Participants, Shape, Submission};
+use fanin_protocol::time::{Span, Time};
+use fanin_wire::{ElementFormat, Operator};
+
+/// Largest payload of every scenario, in elements.
+pub const ELEMENT_COUNT_MAX: u16 = 8;
+/// Faults stop here at the latest.
+const FAULTS_UNTIL_MAX: Span = Span::from_ms(60);
+
+/// One job.
+#[derive(Clone, Debug)]
+pub struct JobPlan {
+    /// Id; the number is unique.
+    pub job_id: u32,
+    /// Of this instance.
+    pub job_token: u32,
+    /// Where its workers are.
+    pub tree: Tree,
+    /// Streams of each worker.
+    pub lane_count: u16,
+    /// Most chunks out.
+    pub window_max: u32,
+    /// How windows follow the network.
+    pub congestion_control: CongestionControl,
+    /// How chunks are spread over slots.
+    pub indexing: Indexing,
+    /// What every lane of every worker submits, in order.
+    pub collectives: Vec<Submission>,
+    /// Workers start up to this much later than one another.
+    pub skew_max: Span,
+    /// This rank ends suddenly.
+    pub death: Option<(u16, Time)>,
+}
+
+/// All that a simulation is made from.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where it comes from.
+    pub seed: u64,
+    /// Jobs; they share all switches.
+    pub jobs: Vec<JobPlan>,
+    /// Slots of each switch.
+    pub slot_count: u16,
+    /// Age after which slots are taken back.
+    pub slot_age_max: Span,
+    /// Every link, both ways.
+    pub link: LinkConfig,
+    /// Chance that a Fragment finds a long queue at a switch.
+    pub ecn_ppm: u32,
+    /// Switches lose all their slots.
+    pub switch_restart: Option<Time>,
+    /// No fault, no lateness, a slot for every chunk: then nothing is sent twice.
+    pub calm: bool,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn from_seed(seed: u64) -> Scenario {
+        let mut random = Random::new(seed ^ 0xa7b);
+        let calm = random.chance(100_000);
+        let job_count = if calm { 1 } else { *random.choose(&[1, 1, 2, 2, 3]) };
+        let link = link(&mut random, calm);
+        let jobs = (0..job_count).map(|number| job(&mut random, number, calm)).collect();
+        Scenario {
+            seed,
+            jobs,
+            slot_count: if calm { 4096 } else { *random.choose(&[1, 2, 3, 8, 64, 1024]) },
+            slot_age_max: Span::from_ms(random.within(1, 40)),
+            link,
+            ecn_ppm: if !calm && random.flip() { *random.choose(&[1_000, 30_000, 500_000]) } else { 0 },
+            switch_restart: (!calm && random.chance(100_000)).then(|| Time::ZERO + random.span_up_to(Span::from_ms(8))),
+            calm,
+        }
+    }
+}
+
+fn link(random: &mut Random, calm: bool) -> LinkConfig {
+    let mut config = LinkConfig {
+        delay: Span::from_ns(random.within(500, 40_000)),
+        ns_per_byte: *random.choose(&[0, 1, 8]),
+        in_order: calm || random.flip(),
+        faults_until: Time::ZERO + random.span_up_to(FAULTS_UNTIL_MAX),
+        ..LinkConfig::default()
+    };
+    if calm {
+        return config;
+    }
+    let mut rate = |choices: &[u32]| if random.flip() { *random.choose(choices) } else { 0 };
+    config.loss_ppm = rate(&[100, 1_000, 10_000, 50_000]);
+    config.duplicate_ppm = rate(&[1_000, 10_000, 100_000, 300_000]);
+    config.damage_ppm = rate(&[1_000, 10_000]);
+    if !config.in_order {
+        config.held_ppm = rate(&[1_000, 10_000]);
+        config.held_delay_max = Span::from_us(random.within(200, 20_000));
+        config.jitter_max = if random.flip() { Span::from_us(random.within(1, 300)) } else { Span::ZERO };
+    }
+    config
+}
+
+fn job(random: &mut Random, number: u32, calm: bool) -> JobPlan {
+    let tree = tree(random);
+    let worker_count = tree.worker_count();
+    let window_max = *random.choose(&[4, 8, 32]);
+    let aim = (600 / u64::from(worker_count)).max(8);
+    let mut collectives = Vec::new();
+    let mut chunks = 0;
+    while chunks < aim {
+        let submission = collective(random, worker_count, collectives.len() as u64);
+        chunks += u64::from(submission.block_count);
+        collectives.push(submission);
+    }
+    let initial = random.within(1, window_max.into()) as u32;
+    let aimd = CongestionControl::Aimd { window_initial: initial, step: *random.choose(&[1, 5]) };
+    let death = (!calm && worker_count > 1 && random.chance(100_000))
+        .then(|| (random.below(worker_count.into()) as u16, Time::ZERO + random.span_up_to(Span::from_ms(5))));
+    JobPlan {
+        job_id: 0x100 * random.within(1, 9) as u32 + number,
+        job_token: random.bits() as u32,
+        tree,
+        lane_count: *random.choose(&[1, 1, 2]),
+        window_max,
+        congestion_control: if random.flip() { aimd } else { CongestionControl::Off },
+        indexing: if calm || random.flip() { Indexing::Hash } else { Indexing::Linear },
+        collectives,
+        skew_max: if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(3)) },
+        death,
+    }
+}
+
+fn tree(random: &mut Random) -> Tree {
+    let mut count = |low, high| random.within(low, high) as u8;
+    let tree = match count(0, 3) {
+        0 => Tree::one_switch(u16::from(count(1, 9))),
+        1 => Tree::one_switch(2),
+        2 => {
+            let racks: Vec<u8> = (0..count(1, 3)).map(|_| count(1, 4)).collect();
+            let beside = count(0, 2);
+            Tree::racks(&racks, beside)
+        }
+        _ => {
+            let way = |rank: u8| Way {
+                level: 0,
+                children: [rank & 1, rank >> 1 & 1, rank >> 2, 0],
+                fan_in: [2, 2, 2, 0],
+            };
+            Tree::new(3, (0..8).map(way).collect())
+        }
+    };
+    tree.unwrap_or_else(|error| panic!("the plans' trees are trees: {error:?}"))
+}
+
+fn collective(random: &mut Random, worker_count: u16, id: u64) -> Submission {
+    let scaled = random.chance(600_000);
+    let elements = random.within(0, 60);
+    let rank = random.below(worker_count.into()) as u16;
+    let operator = if scaled { Operator::Add } else { *random.choose(&Operator::ALL) };
+    let sharded = random.chance(150_000);
+    let shape = Shape {
+        shard_count: if sharded { worker_count } else { 1 },
+        shard_elements: if sharded { elements / u64::from(worker_count) } else { elements },
+        block_elements: random.within(1, ELEMENT_COUNT_MAX.into()) as u16,
+    };
+    let gather = !scaled && operator == Operator::Or;
+    let contributors = match (gather && random.flip(), sharded) {
+        (true, true) => Participants::ShardOwner,
+        (true, false) => Participants::Rank(rank),
+        _ => Participants::Everyone,
+    };
+    let receivers = match (contributors == Participants::Everyone && random.chance(200_000), sharded) {
+        (true, true) => Participants::ShardOwner,
+        (true, false) => Participants::Rank(rank),
+        _ => Participants::Everyone,
+    };
+    Submission {
+        id,
+        collective_tag: 0xc011_0000 | id as u32,
+        shape,
+        block_first: 0,
+        block_count: shape.block_count() as u32,
+        contributors,
+        receivers,
+        operator,
+        element_format: ElementFormat::Int32,
+        scaled,
+    }
+}

@@ -1,0 +1,135 @@
+//! What the server knows of one chunk (ATP §3.6: an array of bitmap and value, by sequence number).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use fanin_numeric::{accumulate, static_fixed};
+use fanin_wire::atp::{ElementFormat, Header};
+use fanin_wire::generated::Operator;
+
+use crate::atp::switch::accumulate::combine;
+use crate::switchml::Contributed;
+
+/// How far a chunk is.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    /// Some workers' contributions are missing.
+    Collecting,
+    /// A sum left 32 bits: floats are collected, one vector per rank, so that they are added in the order of ranks
+    /// whatever the order of arrival.
+    CollectingFloats(Vec<Option<Vec<f32>>>),
+    /// The sum is there, and answers who missed it.
+    Complete,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    /// Before the first use, the chunk that would have been before it.
+    pub chunk_index: u32,
+    pub phase: Phase,
+    /// Whose contributions are in the sum.
+    pub contributed: Contributed,
+    /// How many they are.
+    pub contributed_count: u16,
+    pub ecn: bool,
+    /// The slot where switches aggregate it, and the one for what would go there later.
+    pub slot_index: u16,
+    pub slot_index_next: u16,
+    pub collective_tag: u32,
+    pub element_format: ElementFormat,
+    pub operator: Operator,
+    pub destination: u16,
+    pub element_count: u16,
+    /// Integer sum, or the bits of a float sum.
+    values: Vec<i32>,
+}
+
+impl Chunk {
+    /// As if the use before the first had completed.
+    pub fn before(chunk_index: u32, element_count_max: u16) -> Chunk {
+        Chunk {
+            chunk_index,
+            phase: Phase::Complete,
+            contributed: Contributed::default(),
+            contributed_count: 0,
+            ecn: false,
+            slot_index: 0,
+            slot_index_next: 0,
+            collective_tag: 0,
+            element_format: ElementFormat::Int32,
+            operator: Operator::Add,
+            destination: 0,
+            element_count: 0,
+            values: vec![0; usize::from(element_count_max)],
+        }
+    }
+
+    /// Begins the next use with its first Fragment.
+    pub fn begin(&mut self, header: &Header) {
+        self.chunk_index = header.chunk_index;
+        self.phase = Phase::Collecting;
+        self.contributed = Contributed::default();
+        self.contributed_count = 0;
+        self.ecn = false;
+        self.slot_index = header.slot_index;
+        self.slot_index_next = header.slot_index;
+        self.collective_tag = header.collective_tag;
+        self.element_format = header.element_format;
+        self.operator = header.operator;
+        self.destination = header.destination;
+        self.element_count = 0;
+    }
+
+    pub fn is_complete(&self) -> bool {
+        matches!(self.phase, Phase::Complete)
+    }
+
+    /// Adds a payload; an empty one counts as zeros.
+    pub fn add(&mut self, header: &Header, payload: &[u8]) {
+        if header.element_count == 0 {
+            return;
+        }
+        let overwrite = self.element_count == 0;
+        self.element_count = header.element_count;
+        let values = &mut self.values[..usize::from(header.element_count)];
+        combine(self.element_format, self.operator, overwrite, payload, values);
+    }
+
+    /// Whether the sum must be made again of floats (ATP §3.8).
+    pub fn is_saturated(&self) -> bool {
+        self.element_format == ElementFormat::Fixed32
+            && static_fixed::is_saturated(&self.values[..usize::from(self.element_count)])
+    }
+
+    /// Forgets the saturated sum.
+    pub fn ask_for_floats(&mut self, worker_count: u16) {
+        self.phase = Phase::CollectingFloats(vec![None; usize::from(worker_count)]);
+        self.contributed = Contributed::default();
+        self.contributed_count = 0;
+    }
+
+    /// Keeps one rank's floats.
+    pub fn keep_floats(&mut self, rank: u16, payload: &[u8]) {
+        if let Phase::CollectingFloats(ranks) = &mut self.phase {
+            let float = |bytes: &[u8]| f32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            ranks[usize::from(rank)] = Some(payload.chunks_exact(4).map(float).collect());
+        }
+    }
+
+    /// The collected floats become the sum, added as f64 in the order of ranks and rounded once.
+    pub fn complete(&mut self) {
+        if let Phase::CollectingFloats(ranks) = core::mem::replace(&mut self.phase, Phase::Complete) {
+            self.element_format = ElementFormat::Float32;
+            for (element, value) in self.values[..usize::from(self.element_count)].iter_mut().enumerate() {
+                let terms = ranks.iter().flatten().filter_map(|values| values.get(element));
+                let sum: f64 = terms.map(|&term| f64::from(term)).sum();
+                *value = (sum as f32).to_bits() as i32;
+            }
+        }
+    }
+
+    /// Writes the sum as a payload.
+    pub fn emit(&self, payload: &mut [u8]) {
+        accumulate::emit(&self.values[..payload.len() / 4], payload);
+    }
+}

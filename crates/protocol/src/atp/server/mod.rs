@@ -1,0 +1,312 @@
+//! The parameter server of one lane of one job (ATP §3.6).
+//!
+//! It adds up what switches pass on, whole or in part, until every worker is in; answers with the Parameter; and keeps
+//! it for those who missed it. Its memory is bounded by the workers' window: `2 * window_max` chunks.
+
+mod chunk;
+mod emit;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use fanin_wire::atp::{ElementFormat, Header, Kind};
+use fanin_wire::generated::{Operator, RANK_ALL};
+
+use crate::DropReason;
+use crate::atp::{Tree, rehash};
+use crate::switchml::Contributed;
+
+pub use emit::Transmit;
+
+use chunk::{Chunk, Phase};
+use emit::Answer;
+
+/// Parameters of one lane's server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Job number in the low eight bits, generation above.
+    pub job_id: u32,
+    /// Random per job instance.
+    pub job_token: u32,
+    /// This lane.
+    pub lane: u16,
+    /// The switches between workers and server.
+    pub tree: Tree,
+    /// Slots that jobs share at each switch.
+    pub slot_count: u16,
+    /// Largest number of chunks that a worker has out, a power of two.
+    pub window_max: u32,
+    /// Elements of a full block.
+    pub element_count_max: u16,
+}
+
+/// Packets of one lane by outcome.
+#[derive(Clone, Debug)]
+pub struct ServerCounters {
+    /// Fragments added to a sum, and the bytes of their datagrams.
+    pub fragments: u64,
+    /// Bytes of all datagrams received.
+    pub received_bytes: u64,
+    /// Fragments that held more than one worker's contribution: summed on the way.
+    pub aggregated: u64,
+    /// Chunks completed.
+    pub chunks: u64,
+    /// Chunks that came whole, in one Fragment.
+    pub chunks_whole: u64,
+    /// Chunks whose Fragments collided with another chunk's slot.
+    pub collisions: u64,
+    /// Parameters sent again to one worker.
+    pub replies: u64,
+    /// Chunks summed again as floats.
+    pub saturated: u64,
+    /// Packets that went no further, by [`DropReason`] in declaration order.
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+/// The server of one lane.
+#[derive(Clone)]
+pub struct Server {
+    config: ServerConfig,
+    /// By chunk index modulo their number.
+    chunks: Vec<Chunk>,
+    answers: VecDeque<Answer>,
+    counters: ServerCounters,
+}
+
+impl Server {
+    /// A lane before its first chunk.
+    ///
+    /// # Panics
+    /// If `window_max` is not a power of two.
+    pub fn new(config: ServerConfig) -> Server {
+        assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
+        let kept = 2 * config.window_max;
+        let before = |index: u32| Chunk::before(index.wrapping_sub(kept), config.element_count_max);
+        Server {
+            chunks: (0..kept).map(before).collect(),
+            answers: VecDeque::new(),
+            counters: ServerCounters {
+                fragments: 0,
+                received_bytes: 0,
+                aggregated: 0,
+                chunks: 0,
+                chunks_whole: 0,
+                collisions: 0,
+                replies: 0,
+                saturated: 0,
+                drops: [0; DropReason::ALL.len()],
+            },
+            config,
+        }
+    }
+
+    /// Handles one datagram from the job's switch; what it brings about is had from [`Server::poll_transmit`].
+    pub fn handle_packet(&mut self, datagram: &[u8]) {
+        self.counters.received_bytes += datagram.len() as u64;
+        let outcome = match Header::parse(datagram) {
+            Ok((header, payload)) => self.handle(&header, payload),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(reason) = outcome {
+            self.counters.drops[reason as usize] += 1;
+        }
+    }
+
+    /// Packets by outcome since the start.
+    pub fn counters(&self) -> &ServerCounters {
+        &self.counters
+    }
+
+    /// The oldest chunk that some workers have not contributed to, and who they are.
+    pub fn oldest_incomplete(&self) -> Option<(u32, Vec<u16>)> {
+        let waiting = self.chunks.iter().filter(|chunk| !chunk.is_complete());
+        let oldest = waiting.min_by(|a, b| (a.chunk_index.wrapping_sub(b.chunk_index) as i32).cmp(&0))?;
+        Some((oldest.chunk_index, oldest.contributed.missing(self.config.tree.worker_count()).collect()))
+    }
+
+    /// Hashes all that decides about later packets, for the exhaustive checker.
+    pub fn hash_state(&self, hasher: &mut impl Hasher) {
+        for chunk in &self.chunks {
+            (chunk.chunk_index, chunk.contributed, chunk.is_complete(), chunk.ecn).hash(hasher);
+            (chunk.element_count, chunk.slot_index_next, matches!(chunk.phase, Phase::CollectingFloats(_))).hash(hasher);
+        }
+        self.answers.hash(hasher);
+    }
+
+    fn handle(&mut self, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
+        let outcome = self.admit(header).and_then(|()| self.take(header, payload));
+        if let Err(reason) = outcome
+            && reason.is_refused()
+            && header.kind == Kind::Fragment
+        {
+            self.answers.push_back(Answer::Refusal(reason, *header));
+        }
+        outcome
+    }
+
+    fn admit(&self, header: &Header) -> Result<(), DropReason> {
+        let config = &self.config;
+        if header.kind != Kind::Fragment {
+            return Err(DropReason::NotAContribution);
+        }
+        if header.job_id != config.job_id {
+            return Err(DropReason::UnknownJob);
+        }
+        if header.job_token != config.job_token {
+            return Err(DropReason::StaleToken);
+        }
+        if header.lane != config.lane || header.slot_index >= config.slot_count {
+            return Err(DropReason::BadSlot);
+        }
+        let has_receiver = header.destination == RANK_ALL || header.destination < config.tree.worker_count();
+        if header.level != config.tree.level_count() || !has_receiver {
+            return Err(DropReason::BadRank);
+        }
+        if header.element_count > config.element_count_max {
+            return Err(DropReason::ElementCountMismatch);
+        }
+        if header.element_format != ElementFormat::Int32 && header.operator != Operator::Add {
+            return Err(DropReason::BadOperator);
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
+        let workers = self.config.tree.workers_in(&header.contributed);
+        let worker_count = workers.count();
+        if worker_count == 0 {
+            return Err(DropReason::BadRank);
+        }
+        let place = self.place(header.chunk_index);
+        let ahead = header.chunk_index.wrapping_sub(self.chunks[place].chunk_index) as i32;
+        if ahead < 0 {
+            return Err(DropReason::StaleChunk);
+        }
+        if ahead > 0 {
+            self.begin(place, ahead as u32, header)?;
+        }
+        self.same_collective(place, header)?;
+        if self.chunks[place].is_complete() {
+            return self.answer_again(place, header, &workers);
+        }
+        if matches!(self.chunks[place].phase, Phase::CollectingFloats(_)) {
+            return self.take_floats(place, header, payload, &workers);
+        }
+        if header.element_format == ElementFormat::Float32 {
+            return Err(DropReason::BadElementFormat);
+        }
+        self.count_in(place, header, &workers)?;
+        let chunk = &mut self.chunks[place];
+        chunk.add(header, payload);
+        self.counters.aggregated += u64::from(worker_count > 1);
+        self.counters.chunks_whole += u64::from(worker_count == self.config.tree.worker_count());
+        if chunk.contributed_count == self.config.tree.worker_count() {
+            self.finish(place);
+        }
+        Ok(())
+    }
+
+    /// The next use of a place begins when its last one has served: who sends it has all sums up to a window before it,
+    /// so that everybody has contributed there, and nobody awaits this place's old chunk any more.
+    fn begin(&mut self, place: usize, ahead: u32, header: &Header) -> Result<(), DropReason> {
+        let chunk = &mut self.chunks[place];
+        if ahead != 2 * self.config.window_max || !chunk.is_complete() {
+            return Err(DropReason::ChunkTooFarAhead);
+        }
+        chunk.begin(header);
+        Ok(())
+    }
+
+    fn same_collective(&self, place: usize, header: &Header) -> Result<(), DropReason> {
+        let chunk = &self.chunks[place];
+        if chunk.collective_tag != header.collective_tag
+            || chunk.operator != header.operator
+            || chunk.destination != header.destination
+            || (chunk.element_format == ElementFormat::Int32) != (header.element_format == ElementFormat::Int32)
+        {
+            return Err(DropReason::CollectiveMismatch);
+        }
+        let either_empty = chunk.element_count == 0 || header.element_count == 0;
+        if either_empty || chunk.element_count == header.element_count {
+            Ok(())
+        } else {
+            Err(DropReason::ElementCountMismatch)
+        }
+    }
+
+    /// Marks the packet's workers, if none of them is in already.
+    fn count_in(&mut self, place: usize, header: &Header, workers: &Contributed) -> Result<(), DropReason> {
+        let chunk = &mut self.chunks[place];
+        if chunk.contributed.contains_all(workers) {
+            return Err(DropReason::DuplicateContribution);
+        }
+        if chunk.contributed.overlaps(workers) {
+            return Err(DropReason::PartialOverlap);
+        }
+        chunk.contributed.insert_all(workers);
+        chunk.contributed_count += workers.count();
+        chunk.ecn |= header.flags.ecn;
+        self.counters.fragments += 1;
+        if header.flags.collision && chunk.slot_index_next == chunk.slot_index {
+            chunk.slot_index_next = rehash(chunk.slot_index, self.config.slot_count);
+            self.counters.collisions += 1;
+        }
+        Ok(())
+    }
+
+    /// A worker's floats for a chunk that saturated. Who has not heard yet is told again.
+    fn take_floats(
+        &mut self,
+        place: usize,
+        header: &Header,
+        payload: &[u8],
+        workers: &Contributed,
+    ) -> Result<(), DropReason> {
+        let is_own = header.worker_rank < self.config.tree.worker_count() && workers.contains(header.worker_rank);
+        if header.element_format != ElementFormat::Float32 {
+            let receiver = if is_own { header.worker_rank } else { RANK_ALL };
+            self.answers.push_back(Answer::Parameter { chunk_index: header.chunk_index, receiver });
+            return Err(DropReason::DuplicateContribution);
+        }
+        if !is_own || workers.count() != 1 {
+            return Err(DropReason::BadRank);
+        }
+        self.count_in(place, header, workers)?;
+        let chunk = &mut self.chunks[place];
+        chunk.keep_floats(header.worker_rank, payload);
+        if chunk.contributed_count == self.config.tree.worker_count() {
+            self.finish(place);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, place: usize) {
+        let worker_count = self.config.tree.worker_count();
+        let chunk = &mut self.chunks[place];
+        if matches!(chunk.phase, Phase::Collecting) && chunk.is_saturated() {
+            chunk.ask_for_floats(worker_count);
+            self.counters.saturated += 1;
+        } else {
+            chunk.complete();
+            self.counters.chunks += 1;
+        }
+        self.answers.push_back(Answer::Parameter { chunk_index: chunk.chunk_index, receiver: RANK_ALL });
+    }
+
+    /// A worker that sends a complete chunk again has missed its Parameter.
+    fn answer_again(&mut self, place: usize, header: &Header, workers: &Contributed) -> Result<(), DropReason> {
+        if !header.flags.resend || header.flags.collision {
+            return Err(DropReason::DuplicateContribution);
+        }
+        self.counters.replies += 1;
+        let is_own = header.worker_rank < self.config.tree.worker_count() && workers.contains(header.worker_rank);
+        let receiver = if is_own { header.worker_rank } else { RANK_ALL };
+        self.answers.push_back(Answer::Parameter { chunk_index: self.chunks[place].chunk_index, receiver });
+        Ok(())
+    }
+
+    fn place(&self, chunk_index: u32) -> usize {
+        (chunk_index & (2 * self.config.window_max - 1)) as usize
+    }
+}

@@ -1,0 +1,334 @@
+//! The switch program: one packet in, one verdict out (ATP §3.5, Fig. 7; App. A.1, Fig. 17).
+//!
+//! The stages are the files beside this one, in the order a packet meets them; they share the stem of SwitchML's. The
+//! slots belong to nobody: a Fragment takes a free one, and the chunk's Parameter frees it on its way down.
+
+pub(super) mod accumulate;
+mod admit;
+mod count;
+pub(super) mod decide;
+mod dedup;
+mod slot;
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use fanin_wire::atp::{Header, Kind};
+
+use crate::DropReason;
+use crate::time::{Span, Time};
+
+pub use decide::{Verdict, without_payload};
+
+use dedup::Novelty;
+use slot::{Owner, Slot};
+
+/// What a switch knows about a packet beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// When the packet arrived.
+    pub now: Time,
+    /// Bytes that wait at the port towards the server.
+    pub egress_queue_bytes: u32,
+}
+
+/// How a switch is set up, once for all jobs (ATP §3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// Slots that all jobs share.
+    pub slot_count: u16,
+    /// Largest payload, in elements.
+    pub element_count_max: u16,
+    /// A slot that was not touched for so long is taken from its chunk when a Parameter comes by (ATP §3.7).
+    pub slot_age_max: Span,
+    /// A longer queue marks what joins it.
+    pub ecn_threshold_bytes: u32,
+}
+
+/// A job whose packets the switch handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobConfig {
+    /// Job number in the low eight bits, generation above.
+    pub job_id: u32,
+    /// Random per job instance.
+    pub job_token: u32,
+    /// Independent streams.
+    pub lane_count: u16,
+}
+
+/// Why a job was not installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallError {
+    /// Another job has the same number.
+    JobNumberInUse,
+}
+
+/// The sender of a Fragment that passed `admit`: where the Parameters of this child go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// Job number, the low eight bits of the job id.
+    pub job_number: u8,
+    /// The lane.
+    pub lane: u16,
+    /// Which child of this switch.
+    pub child: u8,
+}
+
+/// Packets by outcome.
+#[derive(Clone, Debug)]
+pub struct SwitchCounters {
+    /// Fragments counted into a slot.
+    pub contributions: u64,
+    /// Slots completed and sent up.
+    pub aggregates: u64,
+    /// Fragments passed on because another chunk had their slot.
+    pub collisions: u64,
+    /// Fragments passed on because they were sent again.
+    pub resends: u64,
+    /// Slots given up to a resend before they were complete, or after.
+    pub flushed: u64,
+    /// Slots freed by the Parameter of their chunk.
+    pub freed: u64,
+    /// Slots taken from a chunk that nobody had touched for long.
+    pub abandoned: u64,
+    /// Parameters passed down.
+    pub parameters: u64,
+    /// Packets that went no further, by [`DropReason`] in declaration order.
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+/// One data-plane thread's switch program.
+#[derive(Clone)]
+pub struct Switch {
+    config: SwitchConfig,
+    /// By job number; as long as the largest number in use asks for.
+    jobs: Vec<Option<JobConfig>>,
+    slots: Vec<Slot>,
+    /// Elements of all slots, `element_count_max` each.
+    values: Vec<i32>,
+    counters: SwitchCounters,
+    admitted: Option<Admitted>,
+}
+
+impl Switch {
+    /// A switch without jobs.
+    pub fn new(config: SwitchConfig) -> Switch {
+        let slot_count = usize::from(config.slot_count);
+        Switch {
+            jobs: Vec::new(),
+            slots: vec![Slot::FREE; slot_count],
+            values: vec![0; slot_count * usize::from(config.element_count_max)],
+            counters: SwitchCounters {
+                contributions: 0,
+                aggregates: 0,
+                collisions: 0,
+                resends: 0,
+                flushed: 0,
+                freed: 0,
+                abandoned: 0,
+                parameters: 0,
+                drops: [0; DropReason::ALL.len()],
+            },
+            admitted: None,
+            config,
+        }
+    }
+
+    /// Lets a job's packets pass. It gets no slots: they are taken as Fragments arrive.
+    ///
+    /// # Errors
+    /// [`InstallError::JobNumberInUse`].
+    pub fn install(&mut self, job: JobConfig) -> Result<(), InstallError> {
+        let number = (job.job_id & 0xff) as usize;
+        if self.jobs.len() <= number {
+            self.jobs.resize(number + 1, None);
+        }
+        if self.jobs[number].is_some() {
+            return Err(InstallError::JobNumberInUse);
+        }
+        self.jobs[number] = Some(job);
+        Ok(())
+    }
+
+    /// Ends a job and frees its slots. Returns whether there was one.
+    pub fn remove(&mut self, job_id: u32) -> bool {
+        if self.job(job_id).is_none() {
+            return false;
+        }
+        self.jobs[(job_id & 0xff) as usize] = None;
+        for slot in &mut self.slots {
+            if slot.owner.is_some_and(|owner| owner.job_id == job_id) {
+                *slot = Slot::FREE;
+            }
+        }
+        true
+    }
+
+    /// Handles one packet. An outgoing packet is written to `output`, which must hold the largest datagram.
+    pub fn process(&mut self, context: &Context, packet: &[u8], output: &mut [u8]) -> Verdict {
+        self.admitted = None;
+        let verdict = match Header::parse(packet) {
+            Ok((header, payload)) => self.handle(context, &header, payload, output),
+            Err(error) => Verdict::Drop(error.into()),
+        };
+        if let Verdict::Drop(reason) | Verdict::Refuse { reason, .. } = verdict {
+            self.counters.drops[reason as usize] += 1;
+        }
+        verdict
+    }
+
+    /// Who sent the Fragment that `process` handled last, if it was admitted.
+    pub fn admitted(&self) -> Option<Admitted> {
+        self.admitted
+    }
+
+    /// Packets by outcome since the start.
+    pub fn counters(&self) -> &SwitchCounters {
+        &self.counters
+    }
+
+    /// Slots that some chunk has, of all jobs or of one.
+    pub fn slots_in_use(&self, job_id: Option<u32>) -> usize {
+        let is_counted = |owner: &Owner| job_id.is_none_or(|job_id| owner.job_id == job_id);
+        self.slots.iter().filter(|slot| slot.owner.as_ref().is_some_and(is_counted)).count()
+    }
+
+    /// Hashes all that decides about later packets but the times, for the exhaustive checker.
+    pub fn hash_state(&self, hasher: &mut impl Hasher) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            if slot.owner.is_some() {
+                (index, slot.owner, slot.contributed, slot.ecn, slot.element_count).hash(hasher);
+                let first = index * usize::from(self.config.element_count_max);
+                self.values[first..first + usize::from(slot.element_count)].hash(hasher);
+            }
+        }
+    }
+
+    fn job(&self, job_id: u32) -> Option<&JobConfig> {
+        self.jobs.get((job_id & 0xff) as usize)?.as_ref().filter(|job| job.job_id == job_id)
+    }
+
+    fn handle(&mut self, context: &Context, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+        if let Err(reason) = self.check(header) {
+            return decide::refuse(reason, header, output);
+        }
+        if header.kind != Kind::Fragment {
+            return self.pass_down(context, header, payload, output);
+        }
+        let level = usize::from(header.level);
+        self.admitted = Some(Admitted {
+            job_number: (header.job_id & 0xff) as u8,
+            lane: header.lane,
+            child: header.contributed[level].trailing_zeros() as u8,
+        });
+        let mut header = *header;
+        header.flags.ecn |= context.egress_queue_bytes > self.config.ecn_threshold_bytes;
+        self.aggregate(context.now, &header, payload, output)
+    }
+
+    fn check(&self, header: &Header) -> Result<(), DropReason> {
+        let job = self.job(header.job_id).ok_or(DropReason::UnknownJob)?;
+        if header.job_token != job.job_token {
+            return Err(DropReason::StaleToken);
+        }
+        if header.lane >= job.lane_count {
+            return Err(DropReason::BadSlot);
+        }
+        admit::packet(&self.config, header)?;
+        if header.kind == Kind::Fragment { admit::fragment(header) } else { Ok(()) }
+    }
+
+    /// The stages, for a Fragment.
+    fn aggregate(&mut self, now: Time, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+        let slot = &mut self.slots[usize::from(header.slot_index)];
+        match dedup::stage(slot, header) {
+            Novelty::First => {
+                slot.owner = Some(Owner::of(header));
+                accumulate::begin(slot, header);
+            }
+            Novelty::New => {
+                if let Err(reason) = admit::same_collective(slot, header) {
+                    return decide::refuse(reason, header, output);
+                }
+            }
+            Novelty::Duplicate => {
+                slot.ecn |= header.flags.ecn;
+                return Verdict::Drop(DropReason::DuplicateContribution);
+            }
+            Novelty::Collision => return self.pass_collided(header, payload, output),
+            Novelty::Resend { owned } => return self.pass_resent(owned, header, payload, output),
+        }
+        self.add(now, header, payload);
+        self.counters.contributions += 1;
+        let slot = &mut self.slots[usize::from(header.slot_index)];
+        if !count::stage(slot, header) {
+            return Verdict::Drop(DropReason::AwaitingOthers);
+        }
+        self.counters.aggregates += 1;
+        self.send_sum(header, output)
+    }
+
+    fn add(&mut self, now: Time, header: &Header, payload: &[u8]) {
+        let slot = &mut self.slots[usize::from(header.slot_index)];
+        slot.touched = now;
+        slot.ecn |= header.flags.ecn;
+        let stride = usize::from(self.config.element_count_max);
+        let values = &mut self.values[usize::from(header.slot_index) * stride..][..stride];
+        accumulate::stage(slot, header, payload, values);
+    }
+
+    fn send_sum(&self, header: &Header, output: &mut [u8]) -> Verdict {
+        let stride = usize::from(self.config.element_count_max);
+        let values = &self.values[usize::from(header.slot_index) * stride..][..stride];
+        decide::send_sum(&self.slots[usize::from(header.slot_index)], values, header, output)
+    }
+
+    /// The slot is another chunk's: this Fragment is for the server alone (ATP §3.5).
+    fn pass_collided(&mut self, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+        self.counters.collisions += 1;
+        let mut header = *header;
+        (header.flags.resend, header.flags.collision) = (true, true);
+        decide::forward(&header, payload, output)
+    }
+
+    /// What was sent again goes to the server, and takes with it what the first level has of the chunk. Above, one bit
+    /// stands for a whole switch, so that a part of its workers cannot be told; what the slot holds is lost, and its
+    /// workers send it again (ATP §3.7, Fig. 17).
+    fn pass_resent(&mut self, owned: bool, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+        self.counters.resends += 1;
+        if !owned {
+            return decide::forward(header, payload, output);
+        }
+        self.counters.flushed += 1;
+        let slot = &self.slots[usize::from(header.slot_index)];
+        let is_sum_wanted = header.level == 0 && !header.flags.is_saturated;
+        let verdict = if is_sum_wanted && admit::same_collective(slot, header).is_ok() {
+            if !dedup::has_contributed(slot, header) {
+                self.add(slot.touched, header, payload);
+                self.slots[usize::from(header.slot_index)].contributed |= header.contributed[0];
+            }
+            self.send_sum(header, output)
+        } else {
+            decide::forward(header, payload, output)
+        };
+        self.slots[usize::from(header.slot_index)] = Slot::FREE;
+        verdict
+    }
+
+    /// A Parameter frees its chunk's slot, whether anybody awaits it still or not, and one that seems abandoned.
+    fn pass_down(&mut self, context: &Context, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+        if header.kind == Kind::Parameter {
+            self.counters.parameters += 1;
+            let slot = &mut self.slots[usize::from(header.slot_index)];
+            if slot.is_owned_by(header) {
+                self.counters.freed += 1;
+                *slot = Slot::FREE;
+            } else if slot.owner.is_some() && context.now.since(slot.touched) > self.config.slot_age_max {
+                self.counters.abandoned += 1;
+                *slot = Slot::FREE;
+            }
+        }
+        decide::distribute(header, payload, output)
+    }
+}

@@ -1,0 +1,225 @@
+//! The endpoint of one lane: streams chunks towards the server and recovers what the network loses (ATP §3.6, §3.7).
+//!
+//! A worker owns no tensor and no socket; see [`crate::switchml::Worker`], whose shape it has.
+
+mod config;
+mod emit;
+mod receive;
+mod recovery;
+mod remap;
+mod window;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use fanin_wire::atp::ElementFormat;
+
+use crate::DropReason;
+use crate::stream::{BlockId, Stream, Submission};
+use crate::time::{Span, Time};
+
+pub use config::{CongestionControl, WorkerConfig};
+pub use receive::Event;
+
+use recovery::Recovery;
+use remap::Remap;
+use window::Window;
+
+/// The memory that a worker's collectives read and write. Blocks are numbered as in [`crate::switchml::Tensors`].
+pub trait Tensors {
+    /// Writes the block's elements to `payload`: words, or floats of the collective as fixed point or as they are.
+    fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]);
+    /// Takes the block's sum. `payload` is empty when the sum goes to another rank, and when all contributions were empty.
+    fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]);
+}
+
+/// Packets of one lane by outcome.
+#[derive(Clone, Debug)]
+pub struct WorkerCounters {
+    /// Fragments sent for the first time.
+    pub fragments: u64,
+    /// Fragments sent again, and why: overtaken by later chunks.
+    pub resends_overtaken: u64,
+    /// Sent again because the timer ran out.
+    pub resends_timeout: u64,
+    /// Sent again as floats.
+    pub resends_float: u64,
+    /// Parameters that were awaited.
+    pub parameters: u64,
+    /// Times that the window was halved.
+    pub cuts: u64,
+    /// Chunks whose slot collided, by what Parameters told.
+    pub remapped: u64,
+    /// Refusals of chunks that are still awaited.
+    pub refusals: u64,
+    /// Packets that were ignored, by [`DropReason`] in declaration order.
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+/// One chunk of the window.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    sent_first: Time,
+    sent_last: Time,
+    attempt_count: u32,
+    slot_index: u16,
+    is_acknowledged: bool,
+    /// Its sum left 32 bits: goes out as floats.
+    is_float: bool,
+    /// In the queue of what is sent again.
+    is_queued: bool,
+}
+
+/// One lane of one worker.
+#[derive(Clone)]
+pub struct Worker {
+    config: WorkerConfig,
+    stream: Stream,
+    /// By stream position modulo the largest window.
+    places: Vec<Place>,
+    /// First position without its Parameter: the paper's expected sequence number.
+    expected: u64,
+    /// First position that was not sent.
+    next: u64,
+    /// Positions sent and not acknowledged.
+    out_count: u64,
+    /// Parameters in a row that were not the expected one.
+    out_of_order_count: u32,
+    resending: VecDeque<u64>,
+    remap: Remap,
+    window: Window,
+    recovery: Recovery,
+    events: VecDeque<Event>,
+    counters: WorkerCounters,
+}
+
+impl Place {
+    const EMPTY: Place = Place {
+        sent_first: Time::ZERO,
+        sent_last: Time::ZERO,
+        attempt_count: 0,
+        slot_index: 0,
+        is_acknowledged: false,
+        is_float: false,
+        is_queued: false,
+    };
+}
+
+impl Worker {
+    /// A lane with an empty stream.
+    ///
+    /// # Panics
+    /// If `window_max` is not a power of two, or there is no slot.
+    pub fn new(config: WorkerConfig) -> Worker {
+        assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
+        assert!(config.slot_count > 0, "there must be a slot");
+        let mut places = Vec::new();
+        places.resize(config.window_max as usize, Place::EMPTY);
+        Worker {
+            places,
+            stream: Stream::default(),
+            expected: 0,
+            next: 0,
+            out_count: 0,
+            out_of_order_count: 0,
+            resending: VecDeque::new(),
+            remap: Remap::default(),
+            window: Window::new(config.congestion_control, config.window_max),
+            recovery: Recovery::new(&config),
+            events: VecDeque::new(),
+            counters: WorkerCounters {
+                fragments: 0,
+                resends_overtaken: 0,
+                resends_timeout: 0,
+                resends_float: 0,
+                parameters: 0,
+                cuts: 0,
+                remapped: 0,
+                refusals: 0,
+                drops: [0; DropReason::ALL.len()],
+            },
+            config,
+        }
+    }
+
+    /// Appends a collective to the stream. All workers must submit the same collectives in the same order.
+    pub fn submit(&mut self, submission: Submission) {
+        self.stream.push(submission);
+    }
+
+    /// Sends the oldest chunk again that has been out too long.
+    pub fn handle_timeout(&mut self, now: Time) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.recovery.on_timeout(now);
+        self.counters.resends_timeout += 1;
+        self.queue_resend(self.expected);
+    }
+
+    /// When `handle_timeout` is due.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        // What waits to be sent again needs no timer.
+        let place = self.place(self.expected);
+        (self.expected < self.next && !place.is_queued).then(|| self.recovery.deadline(place.sent_last))
+    }
+
+    /// What has happened since the last call.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether every submitted block has its result.
+    pub fn is_idle(&self) -> bool {
+        self.expected == self.stream.end()
+    }
+
+    /// Packets by outcome.
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.counters
+    }
+
+    /// Chunks that may be out at present.
+    pub fn window(&self) -> u64 {
+        self.window.chunks()
+    }
+
+    /// Smoothed time from a Fragment to its Parameter, once one was measured.
+    pub fn round_trip(&self) -> Option<Span> {
+        self.recovery.smoothed()
+    }
+
+    /// The chunk that has waited longest, how often it was sent, and when first; for the hang explainer.
+    pub fn oldest_outstanding(&self) -> Option<(u32, u32, Time)> {
+        let place = self.place(self.expected);
+        (self.expected < self.next).then_some((self.expected as u32, place.attempt_count, place.sent_first))
+    }
+
+    /// Hashes all that decides about later packets but the times, for the exhaustive checker.
+    pub fn hash_state(&self, hasher: &mut impl Hasher) {
+        (self.expected, self.next, self.out_of_order_count, &self.resending, self.window.chunks()).hash(hasher);
+        for position in self.expected..self.next {
+            let place = self.place(position);
+            (place.attempt_count.min(2), place.is_acknowledged, place.is_float, place.slot_index).hash(hasher);
+        }
+        self.stream.hash_state(hasher);
+        self.recovery.hash_state(hasher);
+    }
+
+    fn place(&self, position: u64) -> &Place {
+        &self.places[(position & u64::from(self.config.window_max - 1)) as usize]
+    }
+
+    fn place_mut(&mut self, position: u64) -> &mut Place {
+        &mut self.places[(position & u64::from(self.config.window_max - 1)) as usize]
+    }
+
+    fn queue_resend(&mut self, position: u64) {
+        let place = self.place_mut(position);
+        if !place.is_queued {
+            place.is_queued = true;
+            self.resending.push_back(position);
+        }
+    }
+}

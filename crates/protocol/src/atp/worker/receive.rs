@@ -1,0 +1,203 @@
+//! Taking a Parameter (ATP §3.6, "Worker Receiving Parameters").
+
+use fanin_wire::atp::{ElementFormat, Header, Kind};
+use fanin_wire::generated::RANK_ALL;
+
+use super::{Tensors, Worker};
+use crate::DropReason;
+use crate::time::Time;
+
+/// Parameters in a row that are not the expected one, and mean that it is lost (ATP §3.7).
+const OUT_OF_ORDER_MAX: u32 = 3;
+
+/// Something the caller of a worker acts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All blocks that this lane carries of a collective have their sums.
+    Completed {
+        /// The submission's `id`.
+        collective: u64,
+    },
+    /// A switch or the server does not accept this worker's packets.
+    Refused {
+        /// Why.
+        reason: DropReason,
+        /// The chunk that was refused.
+        chunk_index: u32,
+        /// The collective it belongs to.
+        collective: u64,
+    },
+}
+
+impl Worker {
+    /// Handles one datagram from this worker's switch. What is not awaited is counted and ignored.
+    pub fn handle_packet(&mut self, now: Time, datagram: &[u8], tensors: &mut impl Tensors) {
+        let outcome = match Header::parse(datagram) {
+            Ok((header, payload)) => self.handle(now, &header, payload, tensors),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(reason) = outcome {
+            self.counters.drops[reason as usize] += 1;
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Time,
+        header: &Header,
+        payload: &[u8],
+        tensors: &mut impl Tensors,
+    ) -> Result<(), DropReason> {
+        let position = self.awaiting(header)?;
+        match header.kind {
+            Kind::Fragment => Err(DropReason::BadKind),
+            Kind::Refusal => self.take_refusal(position, header),
+            Kind::Parameter if header.flags.is_saturated => self.send_floats(position),
+            Kind::Parameter => {
+                self.check_shape(position, header)?;
+                self.take_parameter(now, position, header, payload, tensors);
+                Ok(())
+            }
+        }
+    }
+
+    /// The stream position of the chunk that a packet is about, if it is awaited.
+    fn awaiting(&self, header: &Header) -> Result<u64, DropReason> {
+        if header.job_id != self.config.job_id {
+            return Err(DropReason::UnknownJob);
+        }
+        if header.job_token != self.config.job_token {
+            return Err(DropReason::StaleToken);
+        }
+        if header.lane != self.config.lane {
+            return Err(DropReason::BadSlot);
+        }
+        let is_mine = header.worker_rank == RANK_ALL || header.worker_rank == self.config.rank;
+        if !is_mine && header.kind != Kind::Refusal {
+            return Err(DropReason::BadRank);
+        }
+        let ahead = header.chunk_index.wrapping_sub(self.expected as u32);
+        let position = self.expected + u64::from(ahead);
+        if position >= self.next || self.place(position).is_acknowledged {
+            return Err(DropReason::StaleChunk);
+        }
+        Ok(position)
+    }
+
+    /// The payload is about to be read in the collective's own shape.
+    fn check_shape(&self, position: u64, header: &Header) -> Result<(), DropReason> {
+        let (submission, id) = self.stream.find(position).ok_or(DropReason::StaleChunk)?;
+        if submission.collective_tag != header.collective_tag {
+            return Err(DropReason::CollectiveMismatch);
+        }
+        let is_known_format = match header.element_format {
+            ElementFormat::Int32 => !submission.scaled,
+            ElementFormat::Fixed32 | ElementFormat::Float32 => submission.scaled,
+        };
+        if !is_known_format {
+            return Err(DropReason::BadElementFormat);
+        }
+        let shard = submission.shape.shard(id.block);
+        let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
+        let awaited = if receives { submission.shape.elements_of(id.block).1 } else { 0 };
+        // A sum of empty contributions only is empty.
+        let is_empty_sum = header.element_count == 0 && submission.contributors.sole(shard).is_some();
+        if header.element_count == awaited || is_empty_sum { Ok(()) } else { Err(DropReason::ElementCountMismatch) }
+    }
+
+    fn take_parameter(
+        &mut self,
+        now: Time,
+        position: u64,
+        header: &Header,
+        payload: &[u8],
+        tensors: &mut impl Tensors,
+    ) {
+        self.counters.parameters += 1;
+        let place = self.place_mut(position);
+        place.is_acknowledged = true;
+        let sent = (place.attempt_count == 1).then_some(place.sent_first);
+        self.out_count -= 1;
+        self.recovery.on_answer(now, sent);
+        let (_, id) = self.stream.find(position).expect("an awaited chunk is in the stream");
+        tensors.read_block(id, header.element_format, payload);
+        if let Some(collective) = self.stream.finish_block(position) {
+            self.events.push_back(Event::Completed { collective });
+        }
+        self.take_remap(position, header);
+        self.follow_congestion(position, header.flags.ecn);
+        self.take_order(now, position);
+    }
+
+    /// Another slot for chunks that collided.
+    fn take_remap(&mut self, position: u64, header: &Header) {
+        if header.slot_index_next != header.slot_index && header.slot_index_next < self.config.slot_count {
+            self.counters.remapped += 1;
+            let given = self.given_slot(position);
+            self.remap.tell(position + u64::from(self.config.window_max), given, header.slot_index_next);
+        }
+    }
+
+    fn follow_congestion(&mut self, position: u64, ecn: bool) {
+        if !ecn {
+            self.window.grow();
+        } else if self.window.cut(position, self.next) {
+            self.counters.cuts += 1;
+        }
+    }
+
+    /// Moves on behind the expected chunk, or finds it lost.
+    fn take_order(&mut self, now: Time, position: u64) {
+        if position == self.expected {
+            self.out_of_order_count = 0;
+            while self.expected < self.next && self.place(self.expected).is_acknowledged {
+                self.expected += 1;
+            }
+            return;
+        }
+        self.out_of_order_count += 1;
+        if self.out_of_order_count >= OUT_OF_ORDER_MAX {
+            self.out_of_order_count = 0;
+            self.resend_overtaken(now, position);
+        }
+    }
+
+    /// Sends again what Parameters of three later chunks have overtaken: the expected chunk, and those behind it that
+    /// went with it. Not again before an answer can have come.
+    fn resend_overtaken(&mut self, now: Time, position: u64) {
+        let patience = self.recovery.smoothed().unwrap_or_default();
+        let mut is_new_loss = false;
+        for lost in self.expected..position.saturating_sub(u64::from(OUT_OF_ORDER_MAX) - 1) {
+            let place = self.place(lost);
+            let was_sent_lately = place.attempt_count > 1 && now.since(place.sent_last) < patience;
+            if !place.is_acknowledged && !place.is_queued && !was_sent_lately {
+                is_new_loss |= place.attempt_count == 1;
+                self.counters.resends_overtaken += 1;
+                self.queue_resend(lost);
+            }
+        }
+        if is_new_loss && self.window.cut(self.expected, self.next) {
+            self.counters.cuts += 1;
+        }
+    }
+
+    /// The chunk's sum left 32 bits: its floats are wanted (ATP §3.8).
+    fn send_floats(&mut self, position: u64) -> Result<(), DropReason> {
+        let is_scaled = self.stream.find(position).is_some_and(|(submission, _)| submission.scaled);
+        if !is_scaled {
+            return Err(DropReason::BadElementFormat);
+        }
+        self.place_mut(position).is_float = true;
+        self.counters.resends_float += 1;
+        self.queue_resend(position);
+        Ok(())
+    }
+
+    fn take_refusal(&mut self, position: u64, header: &Header) -> Result<(), DropReason> {
+        let reason = DropReason::from_code(header.detail).ok_or(DropReason::BadKind)?;
+        let (_, id) = self.stream.find(position).ok_or(DropReason::StaleChunk)?;
+        self.counters.refusals += 1;
+        self.events.push_back(Event::Refused { reason, chunk_index: header.chunk_index, collective: id.collective });
+        Ok(())
+    }
+}
