@@ -2,6 +2,7 @@
 //!
 //! * [`cluster`] runs whole clusters — workers, links, one switch program,
 //!   virtual time — from a seed and checks every step (`--bin swarm`).
+//! * [`atp`] does the same for ATP, with trees of switches and servers (`--bin swarm -- --atp`).
 //! * [`exhaustive`] tries every interleaving of clusters that are small enough.
 //! * [`operations`] lets a fuzzer choose each step of a cluster.
 #![forbid(unsafe_code)]

@@ -47,3 +47,11 @@ fn the_operations_find_the_canary() {
     println!("{what}");
     assert!(is_double_count(&what), "{what}");
 }
+
+#[test]
+fn the_swarm_of_atp_finds_its_canary() {
+    let violation = fanin_harness::atp::run(0..500).expect_err("500 seeds passed in spite of the canary");
+    println!("{violation}");
+    assert!(violation.what.contains("element"), "a wrong sum was expected: {violation}");
+    assert!(fanin_harness::atp::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}

@@ -423,7 +423,10 @@ impl Cluster {
         for switch in &mut self.switches {
             let dropped: u64 = switch.program.counters().drops.iter().sum();
             if switch.received != switch.passed + dropped {
-                return Err(format!("{} packets at a switch, {} passed on, {dropped} dropped", switch.received, switch.passed));
+                return Err(format!(
+                    "{} packets at a switch, {} passed on, {dropped} dropped",
+                    switch.received, switch.passed
+                ));
             }
             self.summary.collisions += switch.program.counters().collisions;
             self.summary.abandoned += switch.program.counters().abandoned;

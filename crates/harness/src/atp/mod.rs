@@ -31,7 +31,10 @@ impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Violation { seed, at, what } = self;
         let at = at.as_ns();
-        write!(f, "seed {seed} at {at} ns: {what}\nreplay: cargo run -p fanin-harness --bin swarm -- --atp --seed {seed}")
+        write!(
+            f,
+            "seed {seed} at {at} ns: {what}\nreplay: cargo run -p fanin-harness --bin swarm -- --atp --seed {seed}"
+        )
     }
 }
 

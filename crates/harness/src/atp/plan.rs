@@ -142,11 +142,8 @@ fn tree(random: &mut Random) -> Tree {
             Tree::racks(&racks, beside)
         }
         _ => {
-            let way = |rank: u8| Way {
-                level: 0,
-                children: [rank & 1, rank >> 1 & 1, rank >> 2, 0],
-                fan_in: [2, 2, 2, 0],
-            };
+            let way =
+                |rank: u8| Way { level: 0, children: [rank & 1, rank >> 1 & 1, rank >> 2, 0], fan_in: [2, 2, 2, 0] };
             Tree::new(3, (0..8).map(way).collect())
         }
     };

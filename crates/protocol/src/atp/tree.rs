@@ -64,7 +64,8 @@ impl Way {
     fn meets(&self, other: &Way, level: u8, level_count: u8) -> bool {
         self.level <= level
             && other.level <= level
-            && (level + 1..level_count).all(|above| self.children[usize::from(above)] == other.children[usize::from(above)])
+            && (level + 1..level_count)
+                .all(|above| self.children[usize::from(above)] == other.children[usize::from(above)])
     }
 }
 

@@ -5,10 +5,10 @@ mod contributed;
 mod switch;
 mod worker;
 
+pub use crate::stream::{BlockId, Participants, Shape, Submission};
 pub use contributed::{Contributed, WORKERS_PER_JOB_MAX};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, StuckSlot, Switch,
     SwitchCounters, WireFormat, probe_path, without_payload,
 };
-pub use crate::stream::{BlockId, Participants, Shape, Submission};
 pub use worker::{Event, Outstanding, Tensors, Worker, WorkerConfig, WorkerCounters};

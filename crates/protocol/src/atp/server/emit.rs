@@ -64,11 +64,8 @@ impl Server {
         let tree = &self.config.tree;
         let reader = if receiver == RANK_ALL { chunk.destination } else { receiver };
         let is_reader = chunk.destination == RANK_ALL || receiver == RANK_ALL || receiver == chunk.destination;
-        let way = if reader == RANK_ALL {
-            [0; LEVEL_COUNT_MAX]
-        } else {
-            tree.way(reader).contributed(tree.level_count())
-        };
+        let way =
+            if reader == RANK_ALL { [0; LEVEL_COUNT_MAX] } else { tree.way(reader).contributed(tree.level_count()) };
         Header {
             kind: Kind::Parameter,
             job_id: self.config.job_id,

@@ -28,7 +28,6 @@ pub use counters::WorkerCounters;
 pub use receive::Event;
 pub use slot::Outstanding;
 
-
 use outstanding::OutstandingList;
 use recovery::Recovery;
 use slot::Slot;
