@@ -29,11 +29,16 @@ impl Chunker {
             .map(|part| {
                 let first = block_count * part / lane_count;
                 let end = block_count * (part + 1) / lane_count;
-                let lane = (sequence + part) % u64::from(self.lane_count);
+                let lane = self.lane_first(sequence + part);
                 let submission = Submission { block_first: first as u32, block_count: (end - first) as u32, ..whole };
-                (lane as u16, submission)
+                (lane, submission)
             })
             .collect()
+    }
+
+    /// The lane that gets a collective's first blocks.
+    pub fn lane_first(&self, sequence: u64) -> u16 {
+        (sequence % u64::from(self.lane_count)) as u16
     }
 
     fn whole(&self, request: &Request, sequence: u64) -> Submission {

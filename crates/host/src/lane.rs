@@ -1,5 +1,4 @@
-//! One lane: a thread that carries packets between a socket and a
-//! [`Worker`].
+//! One lane: packets between a socket and a [`Worker`]. [`crate::crew`] says whose thread carries them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,6 +12,7 @@ use fanin_protocol::DropReason;
 use fanin_protocol::switchml::{BlockId, Event, Submission, Tensors, Worker};
 use fanin_protocol::time::Time;
 
+use crate::session::Shared;
 use crate::stats::LaneStats;
 use crate::ticket::Collective;
 use crate::{Error, ErrorKind};
@@ -49,7 +49,6 @@ pub(crate) struct Lane {
     pub trouble: Sender<Trouble>,
     pub stats: Arc<Mutex<LaneStats>>,
     pub spin: Duration,
-    pub finished: Arc<dyn Fn(&Collective) + Send + Sync>,
 }
 
 /// Collectives of a lane, oldest first: their numbers ascend.
@@ -88,7 +87,8 @@ impl Tensors for Collectives {
     }
 }
 
-struct Running {
+/// A lane at work.
+pub(crate) struct Running {
     lane: Lane,
     collectives: Collectives,
     start: Instant,
@@ -96,58 +96,84 @@ struct Running {
     refused_since: Option<Instant>,
     /// After a failure nothing is sent any more; submissions fail at once.
     failed: Option<Error>,
+    is_closed: bool,
+    incoming: ReceiveBatch,
     outgoing: SendBatch,
     patience: Patience,
     datagram_bytes_max: usize,
 }
 
-impl Lane {
-    /// Runs until told to close.
-    pub fn run(self) {
+impl Running {
+    pub fn new(lane: Lane) -> Running {
         let start = Instant::now();
-        let mut incoming = ReceiveBatch::new();
-        let mut running = Running {
-            datagram_bytes_max: self.worker.datagram_bytes_max(),
-            lane: self,
+        Running {
+            datagram_bytes_max: lane.worker.datagram_bytes_max(),
+            lane,
             collectives: Collectives::default(),
             start,
             published_last: start,
             refused_since: None,
             failed: None,
+            is_closed: false,
+            incoming: ReceiveBatch::new(),
             outgoing: SendBatch::new(),
             patience: Patience::default(),
-        };
-        while running.obey() {
-            if let Err(error) = running.step(&mut incoming) {
-                running.report(Trouble::Network(error.into()));
-                running.fail(Error::new(ErrorKind::Network, "the lane's socket failed"));
+        }
+    }
+
+    /// Obeys and carries packets until it `is_enough` or the lane is closed.
+    pub fn carry(&mut self, shared: &Shared, is_enough: impl Fn(&Running) -> bool) {
+        self.patience.renew();
+        while self.obey(shared) && !is_enough(self) {
+            if let Err(error) = self.step(shared) {
+                self.report(Trouble::Network(error.into()));
+                self.fail(shared, Error::new(ErrorKind::Network, "the lane's socket failed"));
             }
         }
-        running.fail(Error::new(ErrorKind::Closed, "the session was closed before the collective completed"));
-        running.publish();
     }
-}
 
-impl Running {
+    /// Whether a collective still needs this lane.
+    pub fn carries(&self, sequence: u64) -> bool {
+        self.collectives.find(sequence).is_some()
+    }
+
+    /// Whether any does.
+    pub fn is_busy(&self) -> bool {
+        !self.collectives.0.is_empty()
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     fn now(&self) -> Time {
         Time::from_ns(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Carries out what the session asked for; false to end.
-    fn obey(&mut self) -> bool {
+    /// Carries out what the session asked for; false once closed.
+    fn obey(&mut self, shared: &Shared) -> bool {
         loop {
             match self.lane.mailbox.try_recv() {
-                Ok(Command::Submit(collective, submission)) => self.submit(collective, submission),
-                Ok(Command::Abort(error)) => self.fail(error),
-                Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) => return true,
+                Ok(Command::Submit(collective, submission)) => self.submit(shared, collective, submission),
+                Ok(Command::Abort(error)) => self.fail(shared, error),
+                Ok(Command::Close) | Err(TryRecvError::Disconnected) => self.close(shared),
+                Err(TryRecvError::Empty) => return !self.is_closed,
+            }
+            if self.is_closed {
+                return false;
             }
         }
     }
 
-    fn submit(&mut self, collective: Arc<Collective>, submission: Submission) {
+    fn close(&mut self, shared: &Shared) {
+        self.is_closed = true;
+        self.fail(shared, Error::new(ErrorKind::Closed, "the session was closed before the collective completed"));
+        self.publish();
+    }
+
+    fn submit(&mut self, shared: &Shared, collective: Arc<Collective>, submission: Submission) {
         if let Some(error) = self.failed.clone() {
-            self.release(&collective, Some(&error));
+            release(shared, &collective, Some(&error));
             return;
         }
         self.collectives.0.push_back(collective);
@@ -155,32 +181,26 @@ impl Running {
     }
 
     /// Sends what is ready, takes what has come, sleeps when there is neither.
-    fn step(&mut self, incoming: &mut ReceiveBatch) -> Result<(), NetError> {
-        if self.failed.is_some() {
-            self.publish();
-            self.lane.port.wait(&self.lane.waker, Some(Duration::from_secs(1)), Duration::ZERO)?;
-            self.lane.port.receive(incoming)?;
-            return Ok(());
-        }
+    fn step(&mut self, shared: &Shared) -> Result<(), NetError> {
         self.transmit()?;
-        if self.receive(incoming)? > 0 {
+        if self.receive()? > 0 {
             self.patience.renew();
         } else if self.patience.is_over(self.lane.spin) {
             self.sleep()?;
             // Whatever woke the lane, there is more to come.
             self.patience.renew();
             self.watch_port();
-            self.receive(incoming)?;
+            self.receive()?;
         }
         let now = self.now();
-        if !incoming.is_empty() {
+        if !self.incoming.is_empty() {
             self.refused_since = None;
         }
-        for (datagram, _) in incoming.iter_mut() {
+        for (datagram, _) in self.incoming.iter_mut() {
             self.lane.worker.handle_packet(now, datagram, &mut self.collectives);
         }
         self.lane.worker.handle_timeout(now);
-        self.handle_events();
+        self.handle_events(shared);
         if self.published_last.elapsed() >= PUBLISH_EVERY {
             self.publish();
         }
@@ -188,13 +208,13 @@ impl Running {
     }
 
     /// Takes what has come for all ranks, else what has come for this one.
-    fn receive(&mut self, incoming: &mut ReceiveBatch) -> Result<usize, NetError> {
+    fn receive(&mut self) -> Result<usize, NetError> {
         if let Some(group) = &mut self.lane.group
-            && group.receive(incoming)? > 0
+            && group.receive(&mut self.incoming)? > 0
         {
-            return Ok(incoming.len());
+            return Ok(self.incoming.len());
         }
-        self.lane.port.receive(incoming)
+        self.lane.port.receive(&mut self.incoming)
     }
 
     fn transmit(&mut self) -> Result<(), NetError> {
@@ -254,13 +274,13 @@ impl Running {
         }
     }
 
-    fn handle_events(&mut self) {
+    fn handle_events(&mut self, shared: &Shared) {
         while let Some(event) = self.lane.worker.poll_event() {
             match event {
                 Event::Completed { collective } => {
                     if let Some(collective) = self.collectives.take(collective) {
                         self.publish();
-                        self.release(&collective, None);
+                        release(shared, &collective, None);
                     }
                 }
                 Event::NonFinite(id) => self.collectives.get(id).count_non_finite(),
@@ -272,16 +292,10 @@ impl Running {
         }
     }
 
-    fn release(&self, collective: &Collective, failure: Option<&Error>) {
-        if collective.release(failure) {
-            (self.lane.finished)(collective);
-        }
-    }
-
     /// Lets go of all memory.
-    fn fail(&mut self, error: Error) {
+    fn fail(&mut self, shared: &Shared, error: Error) {
         for collective in std::mem::take(&mut self.collectives.0) {
-            self.release(&collective, Some(&error));
+            release(shared, &collective, Some(&error));
         }
         self.failed.get_or_insert(error);
     }
@@ -291,7 +305,8 @@ impl Running {
         let _ = self.lane.trouble.send(trouble);
     }
 
-    fn publish(&mut self) {
+    /// Lets the session see the counters.
+    pub fn publish(&mut self) {
         self.published_last = Instant::now();
         if let Ok(mut stats) = self.lane.stats.try_lock() {
             stats.worker = self.lane.worker.counters().clone();
@@ -303,5 +318,12 @@ impl Running {
             stats.round_trip_ns = self.lane.worker.round_trip().map(|span| span.as_ns());
             stats.outstanding = self.lane.worker.oldest_outstanding();
         }
+    }
+}
+
+/// This lane will not touch the memory any more.
+fn release(shared: &Shared, collective: &Collective, failure: Option<&Error>) {
+    if collective.release(failure) && shared.local.is_none() {
+        shared.finished(collective);
     }
 }

@@ -29,6 +29,7 @@
 mod buffer;
 mod chunker;
 mod config;
+mod crew;
 mod error;
 mod explain;
 mod lane;

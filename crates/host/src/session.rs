@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
 use fanin_net::{Loss, Options, UdpPort, Waker};
 use fanin_protocol::switchml::{Submission, Worker, WorkerConfig};
@@ -15,13 +15,14 @@ use fanin_wire::generated::HEADER_BYTES;
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
 use crate::config::{SessionConfig, WireFormat};
+use crate::crew::Crew;
 use crate::lane::{Command, Lane, Trouble};
 use crate::local::{self, Local};
 use crate::memory::Memory;
 use crate::path::{self, Prober};
 use crate::place::{Place, host_key};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
-use crate::stats::{CollectiveStats, LaneStats, Stats};
+use crate::stats::{CollectiveStats, Stats};
 use crate::ticket::{Collective, Outcome, Ticket};
 use crate::watcher::Watcher;
 use crate::{Error, ErrorKind};
@@ -40,12 +41,15 @@ pub(crate) struct Shared {
     pub config: SessionConfig,
     pub admission: Admission,
     pub place: Place,
-    pub lanes: Vec<LaneHandle>,
+    pub lanes: Vec<Crew>,
     /// The group of this host's ranks, where they share memory. The lanes then carry its windows.
     pub local: Option<Local>,
     pub state: Mutex<State>,
     chunker: Chunker,
 }
+
+/// How a collective gets to its lanes.
+type Dispatch = fn(&Shared, &Arc<Collective>, Vec<(u16, Submission)>);
 
 /// What changes with each collective.
 #[derive(Default)]
@@ -56,12 +60,6 @@ pub(crate) struct State {
     /// Why nothing can be submitted any more.
     pub failure: Option<Error>,
     pub stats: Stats,
-}
-
-pub(crate) struct LaneHandle {
-    pub commands: Sender<Command>,
-    pub waker: Waker,
-    pub stats: Arc<Mutex<LaneStats>>,
 }
 
 impl Shared {
@@ -108,6 +106,13 @@ impl Shared {
         }
     }
 
+    /// The same for a caller that goes on to carry the first part's packets itself.
+    fn dispatch_rest(&self, collective: &Arc<Collective>, mut parts: Vec<(u16, Submission)>) {
+        let (lane, submission) = parts.remove(0);
+        self.lanes[usize::from(lane)].leave(Command::Submit(collective.clone(), submission));
+        self.dispatch(collective, parts);
+    }
+
     /// The user's collective that a lane means by a sequence number.
     pub fn outer_sequence(&self, lane_sequence: u64) -> u64 {
         if self.local.is_some() { local::outer_sequence(lane_sequence) } else { lane_sequence }
@@ -150,18 +155,6 @@ impl Shared {
     }
 }
 
-impl LaneHandle {
-    fn tell(&self, command: Command) {
-        // A lane that has ended holds no memory; there is nothing to tell it.
-        let _ = self.commands.send(command);
-        self.waker.wake();
-    }
-
-    pub fn read_stats(&self) -> LaneStats {
-        self.stats.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-    }
-}
-
 /// One rank's place in a job on a switch. See the crate's description.
 ///
 /// Dropping it closes it.
@@ -192,19 +185,21 @@ impl Session {
             true => Some(Local::meet(&admission, place, config.join_timeout.min(admission.lease))?),
             false => None,
         };
-        let seats = if place.contributes() { open_lanes(&config, &admission, place)? } else { Vec::new() };
+        let lanes = match place.contributes() {
+            true => open_lanes(&config, &admission, place, &trouble)?,
+            false => Vec::new(),
+        };
         let chunker = Chunker {
             world_size: place.host_count,
             lane_count: admission.assignment.shape.lane_count,
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
         };
-        let lanes = seats.iter().map(|seat| seat.handle()).collect();
         let shared = Arc::new(Shared { config, admission, place, lanes, local, state: Mutex::default(), chunker });
         // From here on an error drops the session, which ends what was started.
         let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
-        for seat in seats {
-            session.threads.push(seat.start(&shared, &trouble)?);
+        for lane in 0..shared.lanes.len() {
+            session.threads.push(start_lane(&shared, lane)?);
         }
         if shared.local.is_some() {
             session.threads.push(Local::start(&shared)?);
@@ -226,13 +221,13 @@ impl Session {
     #[allow(unsafe_code)]
     pub unsafe fn submit(&self, request: Request) -> Result<Ticket, Error> {
         // SAFETY: the caller's promise.
-        let ticket = unsafe { self.enter(request) }?;
+        let ticket = unsafe { self.enter(request, Shared::dispatch) }?;
         self.shared.local.iter().for_each(Local::wake);
         Ok(ticket)
     }
 
-    /// A collective from start to end: as [`Session::submit`] and [`Ticket::wait`], with fewer changes of thread where the
-    /// ranks share memory.
+    /// A collective from start to end: as [`Session::submit`] and [`Ticket::wait`], with fewer changes of thread, because
+    /// the calling thread does what it would otherwise wait for.
     ///
     /// # Errors
     /// As [`Session::submit`] and [`Ticket::wait`].
@@ -241,18 +236,26 @@ impl Session {
     /// As for [`Session::submit`], until this returns.
     #[allow(unsafe_code)]
     pub unsafe fn run(&self, request: Request) -> Result<Outcome, Error> {
+        let shared = &self.shared;
         // SAFETY: the caller's promise.
-        let ticket = unsafe { self.enter(request) }?;
-        self.shared.local.iter().for_each(|local| local.carry_out_until_done(&self.shared, &ticket.0));
+        let ticket = unsafe { self.enter(request, Shared::dispatch_rest) }?;
+        match &shared.local {
+            Some(local) => local.carry_out_until_done(shared, &ticket.0),
+            None => {
+                let lane = shared.chunker.lane_first(ticket.0.sequence);
+                shared.lanes[usize::from(lane)].carry_until_done(shared, ticket.0.sequence);
+            }
+        }
         ticket.wait(None)
     }
 
-    /// Gives a collective its place in the order. Where ranks share memory, somebody has to carry out the queue.
+    /// Gives a collective its place in the order and hands it to its lanes by `dispatch`. Where ranks share memory, somebody
+    /// has to carry out the queue.
     ///
     /// # Safety
     /// As for [`Session::submit`].
     #[allow(unsafe_code)]
-    unsafe fn enter(&self, request: Request) -> Result<Ticket, Error> {
+    unsafe fn enter(&self, request: Request, dispatch: Dispatch) -> Result<Ticket, Error> {
         request.check(self.shared.config.world_size)?;
         self.check_layout(&request)?;
         // The lock makes the order of sequence numbers the order in every
@@ -268,7 +271,7 @@ impl Session {
             None => {
                 let (collective, parts) = shared.prepare(&request, sequence, None);
                 state.running.push_back(collective.clone());
-                shared.dispatch(&collective, parts);
+                dispatch(shared, &collective, parts);
                 collective
             }
             Some(local) => {
@@ -421,55 +424,31 @@ macro_rules! element {
 
 element!(f32 => Float32, i32 => Int32, i64 => Int64);
 
-/// A lane before its thread runs.
-struct Seat {
-    lane: u16,
-    port: UdpPort,
-    group: Option<UdpPort>,
-    peer: SocketAddr,
-    worker: Worker,
-    waker: Waker,
-    commands: Sender<Command>,
-    mailbox: Receiver<Command>,
-    stats: Arc<Mutex<LaneStats>>,
+fn start_lane(shared: &Arc<Shared>, lane: usize) -> Result<JoinHandle<()>, Error> {
+    let shared = shared.clone();
+    std::thread::Builder::new()
+        .name(format!("fanin-lane-{lane}"))
+        .spawn(move || shared.lanes[lane].run(&shared))
+        .map_err(|error| Error::new(ErrorKind::Network, format!("cannot start a lane's thread: {error}")))
 }
 
-impl Seat {
-    fn handle(&self) -> LaneHandle {
-        LaneHandle { commands: self.commands.clone(), waker: self.waker.clone(), stats: self.stats.clone() }
-    }
-
-    fn start(self, shared: &Arc<Shared>, trouble: &Sender<Trouble>) -> Result<JoinHandle<()>, Error> {
-        let owner = Arc::downgrade(shared);
-        let lane = Lane {
-            number: self.lane,
-            port: self.port,
-            group: self.group,
-            peer: self.peer,
-            worker: self.worker,
-            waker: self.waker,
-            mailbox: self.mailbox,
-            trouble: trouble.clone(),
-            stats: self.stats,
-            spin: shared.config.spin(),
-            finished: Arc::new(move |collective| {
-                if let Some(shared) = owner.upgrade().filter(|shared| shared.local.is_none()) {
-                    shared.finished(collective);
-                }
-            }),
-        };
-        std::thread::Builder::new()
-            .name(format!("fanin-lane-{}", self.lane))
-            .spawn(move || lane.run())
-            .map_err(|error| Error::new(ErrorKind::Network, format!("cannot start a lane's thread: {error}")))
-    }
+fn open_lanes(
+    config: &SessionConfig,
+    admission: &Admission,
+    place: Place,
+    trouble: &Sender<Trouble>,
+) -> Result<Vec<Crew>, Error> {
+    (0..admission.assignment.shape.lane_count).map(|lane| open_lane(config, admission, place, trouble, lane)).collect()
 }
 
-fn open_lanes(config: &SessionConfig, admission: &Admission, place: Place) -> Result<Vec<Seat>, Error> {
-    (0..admission.assignment.shape.lane_count).map(|lane| open_lane(config, admission, place, lane)).collect()
-}
-
-fn open_lane(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> Result<Seat, Error> {
+fn open_lane(
+    config: &SessionConfig,
+    admission: &Admission,
+    place: Place,
+    trouble: &Sender<Trouble>,
+    number: u16,
+) -> Result<Crew, Error> {
+    let lane = number;
     let peer = admission.data_addresses[usize::from(lane) % admission.data_addresses.len()];
     let any: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let mut port = UdpPort::bind(any, &Options::default())?;
@@ -497,8 +476,9 @@ fn open_lane(config: &SessionConfig, admission: &Admission, place: Place, lane: 
         port.set_blackhole(config.blackhole);
     }
     let (commands, mailbox) = unbounded();
-    let stats = Arc::default();
-    Ok(Seat { lane, port, group, peer, worker: Worker::new(worker_config), waker, commands, mailbox, stats })
+    let (worker, trouble) = (Worker::new(worker_config), trouble.clone());
+    let (stats, spin) = (Arc::default(), config.spin());
+    Ok(Crew::new(Lane { number, port, group, peer, worker, waker, mailbox, trouble, stats, spin }, commands))
 }
 
 fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> WorkerConfig {

@@ -3,6 +3,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::World;
@@ -13,9 +14,18 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-/// Whether this thread is a lane or a data-plane thread, by its name. Asks the kernel, because whatever the standard
-/// library would have to set up for the answer may itself allocate.
+thread_local! {
+    /// Whether this thread calls collectives, and so may carry a lane's packets. Constant and without a destructor: looking
+    /// at it never allocates.
+    static IS_CALLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is a caller, a lane or a data-plane thread; the latter by its name. Asks the kernel, because whatever
+/// the standard library would have to set up for the answer may itself allocate.
 fn handles_packets() -> bool {
+    if IS_CALLER.try_with(Cell::get).unwrap_or(false) {
+        return true;
+    }
     let mut name = [0u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
@@ -58,8 +68,10 @@ fn packets_allocate_nothing_once_warm() {
             session.barrier().expect("completes");
             ALLOCATIONS.load(Ordering::Relaxed) - before
         };
+        IS_CALLER.set(true);
         sum(4000);
         let (few, many) = (sum(1), sum(4000));
+        IS_CALLER.set(false);
         let counters = session.stats();
         assert!(counters.datagrams_sent > 10 * 4000, "rank {rank} sent {} datagrams", counters.datagrams_sent);
         (few, many)
