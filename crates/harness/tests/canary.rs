@@ -3,9 +3,11 @@
 //! each checker must fail. A checker that passes here checks nothing.
 #![cfg(feature = "canary")]
 
+use fanin_harness::atp;
 use fanin_harness::exhaustive::{Scope, explore};
 use fanin_harness::operations::{self, Script};
 use fanin_harness::swarm;
+use fanin_protocol::atp::Tree;
 use fanin_protocol::switchml::WireFormat;
 
 fn is_double_count(what: &str) -> bool {
@@ -50,8 +52,27 @@ fn the_operations_find_the_canary() {
 
 #[test]
 fn the_swarm_of_atp_finds_its_canary() {
-    let violation = fanin_harness::atp::run(0..500).expect_err("500 seeds passed in spite of the canary");
+    let violation = atp::run(0..500).expect_err("500 seeds passed in spite of the canary");
     println!("{violation}");
     assert!(violation.what.contains("element"), "a wrong sum was expected: {violation}");
-    assert!(fanin_harness::atp::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+    assert!(atp::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}
+
+#[test]
+fn the_exhaustive_search_of_atp_finds_its_canary() {
+    let scope = atp::exhaustive::Scope {
+        tree: Tree::one_switch(2).expect("a tree"),
+        jobs: 1,
+        slots: 1,
+        chunks: 1,
+        window_max: 1,
+        losses: 0,
+        duplicates: 1,
+        early_timeouts: 0,
+        restarts: 0,
+    };
+    let found = atp::exhaustive::explore(&scope).expect_err("no interleaving fails in spite of the canary");
+    println!("{found}");
+    assert!(found.what.contains("WRONG SUM"), "{found}");
+    assert!(found.path.len() < 12, "a shortest way was expected: {found}");
 }

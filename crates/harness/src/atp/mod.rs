@@ -4,6 +4,7 @@
 //! contribution is in it exactly once), at the bounds of windows, and at the end: whoever can finish has.
 
 mod cluster;
+pub mod exhaustive;
 mod oracle;
 mod plan;
 

@@ -1,16 +1,17 @@
 //! Which state leads to which, without the states.
 
-use super::state::Action;
-
 /// States by number, how each was reached first, and the fault-free steps.
-#[derive(Default)]
-pub struct Graph {
+pub struct Graph<Action> {
     parents: Vec<(u32, Action)>,
     complete: Vec<bool>,
     steps: Vec<(u32, u32)>,
 }
 
-impl Graph {
+impl<Action: Copy> Graph<Action> {
+    pub fn new() -> Graph<Action> {
+        Graph { parents: Vec::new(), complete: Vec::new(), steps: Vec::new() }
+    }
+
     pub fn add(&mut self, parent: u32, action: Action, complete: bool) {
         self.parents.push((parent, action));
         self.complete.push(complete);

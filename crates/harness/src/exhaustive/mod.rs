@@ -6,8 +6,8 @@
 //! that it is a fault of its own, as a resend crosses its answer. The parts'
 //! states are recognised by 128-bit hashes that leave out times and counters.
 
-mod graph;
-mod hash;
+pub(crate) mod graph;
+pub(crate) mod hash;
 mod model;
 mod node;
 mod packet;
@@ -91,7 +91,7 @@ pub fn explore(scope: &Scope) -> Result<Explored, Counterexample> {
 struct Search {
     model: Model,
     ids: HashMap<State, u32, hash::WideBuild>,
-    graph: Graph,
+    graph: Graph<Action>,
     /// Breadth first, so that a counterexample is a shortest one.
     frontier: VecDeque<(u32, State)>,
     explored: Explored,
@@ -102,7 +102,7 @@ impl Search {
         let mut search = Search {
             model: Model::new(scope),
             ids: HashMap::default(),
-            graph: Graph::default(),
+            graph: Graph::new(),
             frontier: VecDeque::new(),
             explored: Explored::default(),
         };
