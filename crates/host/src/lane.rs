@@ -19,6 +19,9 @@ use crate::{Error, ErrorKind};
 
 /// How often a busy lane publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// Where sums come by multicast, the own port is looked at this seldom while the lane polls: what comes there are answers to
+/// questions about losses.
+const OWN_PORT_EVERY: u32 = 8;
 /// How long a closed port may answer before the switch counts as gone.
 const REFUSED_FOR_MAX: Duration = Duration::from_secs(1);
 
@@ -98,6 +101,8 @@ pub(crate) struct Running {
     failed: Option<Error>,
     is_closed: bool,
     incoming: ReceiveBatch,
+    /// Looks at the group that found nothing.
+    looks: u32,
     outgoing: SendBatch,
     patience: Patience,
     datagram_bytes_max: usize,
@@ -116,6 +121,7 @@ impl Running {
             failed: None,
             is_closed: false,
             incoming: ReceiveBatch::new(),
+            looks: 0,
             outgoing: SendBatch::new(),
             patience: Patience::default(),
         }
@@ -190,6 +196,7 @@ impl Running {
             // Whatever woke the lane, there is more to come.
             self.patience.renew();
             self.watch_port();
+            self.looks = OWN_PORT_EVERY - 1;
             self.receive()?;
         }
         let now = self.now();
@@ -207,12 +214,17 @@ impl Running {
         Ok(())
     }
 
-    /// Takes what has come for all ranks, else what has come for this one.
+    /// Takes what has come for all ranks, else, now and then, what has come for this one.
     fn receive(&mut self) -> Result<usize, NetError> {
-        if let Some(group) = &mut self.lane.group
-            && group.receive(&mut self.incoming)? > 0
-        {
-            return Ok(self.incoming.len());
+        if let Some(group) = &mut self.lane.group {
+            if group.receive(&mut self.incoming)? > 0 {
+                return Ok(self.incoming.len());
+            }
+            self.looks += 1;
+            if self.looks < OWN_PORT_EVERY {
+                return Ok(0);
+            }
+            self.looks = 0;
         }
         self.lane.port.receive(&mut self.incoming)
     }
