@@ -13,9 +13,9 @@ const WINDOW_BYTES_DEFAULT: u64 = 512 << 10;
 /// How long a thread polls before it sleeps: a few times what waking it on
 /// another core takes. It gives its core to others between two looks.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
-/// All workers' windows on one host: what is under way at a time should stay
-/// in the cache of the core that sums it.
-const WINDOWS_SAME_HOST: u64 = 1 << 20;
+/// All workers' windows on one host. What is under way at a time should stay in the caches of the cores; but with more threads
+/// than cores, every window more is a turn of every thread more.
+const WINDOWS_SAME_HOST: u64 = 2 << 20;
 /// Two super-packets, so that one can be summed while the next is written.
 const WINDOW_MIN: u64 = 128 << 10;
 /// Round trip that a pool is sized for when none is given: mostly the time
@@ -97,7 +97,7 @@ pub struct SessionConfig {
     /// Round trip to size the pool for, host processing included.
     pub round_trip: Option<Duration>,
     /// Elements of a float sum per packet, a multiple of 32; `None` takes what
-    /// the path carries in `element_format`, up to 2,048. Everything else
+    /// the path carries in `element_format`, up to 2,016. Everything else
     /// travels as 32-bit words, as many as take the same bytes.
     pub element_count: Option<u16>,
     /// How float sums are encoded.
@@ -193,7 +193,7 @@ impl SessionConfig {
         let window = if same_host { shared.clamp(WINDOW_MIN, WINDOW_BYTES_DEFAULT) } else { WINDOW_BYTES_DEFAULT };
         self.slots_per_lane.unwrap_or_else(|| match self.link_rate_bps {
             Some(rate) => slots_for_link(rate / lanes, self.round_trip.unwrap_or(ROUND_TRIP_DEFAULT), packet_bytes),
-            None => (window.div_ceil(packet_bytes as u64)).next_power_of_two().clamp(4, 4096) as u32,
+            None => (window / packet_bytes as u64).next_power_of_two().clamp(4, 4096) as u32,
         })
     }
 

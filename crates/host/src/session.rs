@@ -27,8 +27,9 @@ use crate::ticket::{Collective, Outcome, Ticket};
 use crate::watcher::Watcher;
 use crate::{Error, ErrorKind};
 
-/// Largest packet that is chosen without being asked for.
-const ELEMENT_COUNT_AUTO_MAX: usize = 2048;
+/// Largest packet that is chosen without being asked for: eight of them, of 32-bit elements, fill a super-packet. Of 2,048
+/// elements, seven fit, and an eighth of each super-packet would stay empty.
+const ELEMENT_COUNT_AUTO_MAX: usize = 2016;
 /// The p4app-switchML size that fits an MTU of 1500.
 const P4APP_ELEMENT_COUNT: u16 = 256;
 const RESEND_TIMEOUT_INITIAL: Span = Span::from_ms(20);
