@@ -139,7 +139,7 @@ STEPS = [
         [PYTHON, "-m", "pytest", "-q"],
         "the Python package, PyTorch training included",
         holds_tests=True,
-        timeout_s=1800,
+        timeout_s=2700,
     ),
 ]
 
