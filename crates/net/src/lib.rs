@@ -44,6 +44,7 @@
 
 mod batch;
 mod counters;
+mod device;
 mod error;
 mod loss;
 mod options;
@@ -58,6 +59,7 @@ mod wait;
 
 pub use batch::{SendBatch, SlotError};
 pub use counters::Counters;
+pub use device::{Interface, interfaces, set_receive_offload};
 pub use error::{NetError, PortEvent};
 pub use loss::{Blackhole, Loss};
 pub use options::Options;

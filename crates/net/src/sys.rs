@@ -233,3 +233,61 @@ pub(crate) fn event_fd() -> io::Result<OwnedFd> {
     // SAFETY: the kernel just gave this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
+
+/// Flags and one address of a network interface; one entry per address, and one without where it has none.
+pub(crate) struct InterfaceAddress {
+    pub name: String,
+    pub is_up: bool,
+    pub is_loopback: bool,
+    pub ipv4: Option<Ipv4Addr>,
+}
+
+/// All interfaces of this thread's network namespace.
+pub(crate) fn interface_addresses() -> io::Result<Vec<InterfaceAddress>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call fills in `first`, a list that it allocates.
+    check(unsafe { libc::getifaddrs(&raw mut first) })?;
+    let mut found = Vec::new();
+    let mut next = first;
+    // SAFETY: each entry is null or a live element of the list, which is freed below only.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        // SAFETY: every entry has a name that ends with a zero.
+        let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
+        // SAFETY: an address is null or a sockaddr whose family says how long it is.
+        let address = unsafe { entry.ifa_addr.as_ref() };
+        let ipv4 = address.filter(|address| c_int::from(address.sa_family) == libc::AF_INET).map(|address| {
+            // SAFETY: the family says that it is a sockaddr_in; it need not be aligned as one.
+            let address = unsafe { (&raw const *address).cast::<sockaddr_in>().read_unaligned() };
+            Ipv4Addr::from_bits(u32::from_be(address.sin_addr.s_addr))
+        });
+        let has = |flag: c_int| entry.ifa_flags & flag as u32 != 0;
+        let (is_up, is_loopback) = (has(libc::IFF_UP), has(libc::IFF_LOOPBACK));
+        found.push(InterfaceAddress { name: name.to_string_lossy().into_owned(), is_up, is_loopback, ipv4 });
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list is getifaddrs's, and nothing points into it any more.
+    unsafe { libc::freeifaddrs(first) };
+    Ok(found)
+}
+
+/// Switches generic receive offload of an interface on or off (`ETHTOOL_SGRO`).
+pub(crate) fn set_receive_offload(socket: BorrowedFd<'_>, interface: &str, is_on: bool) -> io::Result<()> {
+    const ETHTOOL_SGRO: u32 = 0x2c;
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    let mut value = Value { command: ETHTOOL_SGRO, data: is_on.into() };
+    // SAFETY: ifreq holds integers and pointers only; all-zero is a valid value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the kernel reads the request and the value behind it, both live during the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) }).map(drop)
+}

@@ -22,6 +22,9 @@ pub enum Net {
         /// Largest IP packet.
         #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65535))]
         mtu: u32,
+        /// Let workers take frames that an XDP program at the switch sends (generic receive offload at their ends).
+        #[arg(long)]
+        gro: bool,
         /// Process whose end makes this network a leftover for `clean`. Default: the caller, sudo not counted.
         #[arg(long, value_name = "PID")]
         owner: Option<u32>,
@@ -41,9 +44,9 @@ pub enum Net {
 /// Runs one of the commands.
 pub fn run(command: Net) -> anyhow::Result<i32> {
     match command {
-        Net::Up { workers, rate, mtu, owner, json } => {
+        Net::Up { workers, rate, mtu, gro, owner, json } => {
             let owner = owner.unwrap_or_else(namespaces::caller);
-            let network = Network::build(owner, workers, Link { rate_bps: rate, mtu_bytes: mtu })?;
+            let network = Network::build(owner, workers, Link { rate_bps: rate, mtu_bytes: mtu, takes_xdp: gro })?;
             show(&network.keep(), json)?;
         }
         Net::Down { id } => {

@@ -5,10 +5,12 @@
 //! super-packet through whole and charges it for every segment's headers.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Serialize;
 
 const PREFIX: &str = "fanin-";
@@ -26,6 +28,8 @@ pub struct Link {
     pub rate_bps: u64,
     /// Largest IP packet.
     pub mtu_bytes: u32,
+    /// Whether workers take frames that XDP at the switch sends: generic receive offload at their ends.
+    pub takes_xdp: bool,
 }
 
 /// The switch's place.
@@ -233,8 +237,24 @@ fn build_worker(switch: &SwitchPlace, worker: &WorkerPlace, index: usize, link: 
     ip(&["-n", ns, "addr", "add", &format!("{}/24", worker.address), "dev", &worker.device])?;
     ip(&["-n", ns, "link", "set", &worker.device, "up"])?;
     ip(&["-n", &switch.ns, "link", "set", &port, "up", "master", BRIDGE])?;
+    if link.takes_xdp {
+        receive_offload(ns, &worker.device)?;
+    }
     shape(ns, &worker.device, link)?;
     shape(&switch.ns, &port, link)
+}
+
+/// A veth takes frames from XDP only while it polls, which it does from when this is on. The thread is one for the purpose:
+/// it stays in the namespace.
+fn receive_offload(ns: &str, device: &str) -> anyhow::Result<()> {
+    let namespace = std::fs::File::open(format!("{NAMESPACE_FOLDER}/{ns}"))?;
+    let device = device.to_owned();
+    let switch_on = move || {
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+        fanin_net::set_receive_offload(&device, true)
+    };
+    let outcome = std::thread::spawn(switch_on).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    outcome.with_context(|| format!("cannot switch generic receive offload on in {ns}"))
 }
 
 fn shape(ns: &str, device: &str, link: Link) -> anyhow::Result<()> {

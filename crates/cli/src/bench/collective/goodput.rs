@@ -60,7 +60,7 @@ pub fn parse_elements(text: &str) -> Result<u16, String> {
 /// Measures.
 pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     let tensors = tensors(&[arguments.size], &["float32".to_owned()])?;
-    let link = Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu };
+    let link = Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu, takes_xdp: false };
     let job =
         |&elements: &u16| (format!("fanin {elements} elements"), Job { elements: Some(elements), ..Job::default() });
     let jobs = arguments.elements.iter().map(job).collect();

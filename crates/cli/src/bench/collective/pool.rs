@@ -61,7 +61,7 @@ fn parse_slots(text: &str) -> Result<u32, String> {
 /// Measures.
 pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     let tensors = tensors(&[arguments.size], &["float32".to_owned()])?;
-    let link = Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu };
+    let link = Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu, takes_xdp: false };
     let job = |&slots: &u32| {
         let job = Job { lanes: Some(1), slots: Some(slots), elements: Some(arguments.elements), ..Job::default() };
         (format!("fanin {slots} slots"), job)
