@@ -79,6 +79,7 @@ fn to_the_switch(wire_format: WireFormat, packet: &[u8]) {
         lane_count: 1,
         slots_per_lane: 2,
         element_count_max: ELEMENTS,
+        has_checksum: true,
         wire_format,
     };
     switch.install(job).expect("a valid job");
@@ -97,6 +98,7 @@ fn to_a_worker(wire_format: WireFormat, packet: &[u8]) {
         lane: 0,
         slots_per_lane: 2,
         element_count_max: ELEMENTS,
+        has_checksum: true,
         wire_format,
         resend_timeout_initial: Span::from_ms(10),
         resend_timeout_min: Span::from_ms(1),

@@ -408,3 +408,17 @@ fn one_rank_that_names_no_host_keeps_all_for_themselves() {
     let assignment = settle(&mut registry, 0).installed.pop().unwrap();
     assert_eq!((assignment.host_of_rank.len(), assignment.contributor_count()), (0, 3));
 }
+
+#[test]
+fn a_job_goes_without_checksums_only_if_switch_and_all_ranks_can() {
+    for (switch_wants, last_can, has_checksum) in [(true, true, true), (false, false, true), (false, true, false)] {
+        let limits = Limits { has_checksum: switch_wants, ..limits() };
+        let mut registry = Registry::new(limits, support::counting_entropy());
+        join(&mut registry, 0, request("j", 0, 2)).unwrap();
+        let last = fanin_control::proto::JoinRequest { checksum_optional: last_can, ..request("j", 1, 2) };
+        join(&mut registry, 0, last).unwrap();
+        let assignment = settle(&mut registry, 0).installed.pop().unwrap();
+        assert_eq!(assignment.has_checksum, has_checksum, "switch {switch_wants}, last rank {last_can}");
+        assert_eq!(registry.statuses(0)[0].checksum, Some(has_checksum));
+    }
+}

@@ -89,6 +89,7 @@ impl JobPlan {
             lane_count: self.lane_count,
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
+            has_checksum: true,
             wire_format: self.wire_format,
         }
     }
@@ -104,6 +105,7 @@ impl JobPlan {
             lane,
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
+            has_checksum: true,
             wire_format: self.wire_format,
             resend_timeout_initial: initial,
             resend_timeout_min: min,

@@ -258,7 +258,7 @@ impl World {
         };
         let mut bare = [0; HEADER_BYTES];
         if destination.is_some() {
-            without_payload(&output[..bytes], &mut bare);
+            without_payload(&output[..bytes], true, &mut bare);
         }
         let ranks = if to_sender { packet.rank..packet.rank + 1 } else { 0..self.hosts.len() };
         for rank in ranks {

@@ -11,7 +11,16 @@ use fanin_wire::{ElementFormat, Kind, Operator, fanin, p4app};
 fn switch(wire_format: WireFormat, slots_per_lane: u32, element_count_max: u16) -> Switch {
     let mut switch = Switch::new();
     let (job_id, job_token, worker_count, lane_count) = (1, 2, 2, 1);
-    let job = JobConfig { job_id, job_token, worker_count, lane_count, slots_per_lane, element_count_max, wire_format };
+    let job = JobConfig {
+        job_id,
+        job_token,
+        worker_count,
+        lane_count,
+        slots_per_lane,
+        element_count_max,
+        wire_format,
+        has_checksum: true,
+    };
     switch.install(job).unwrap();
     switch
 }

@@ -30,6 +30,8 @@ pub(crate) struct Prober {
     pub lane: u16,
     /// First slot of the lane.
     pub slot_index: u16,
+    /// Whether the job's datagrams carry a checksum.
+    pub has_checksum: bool,
 }
 
 /// One question: how it is asked, and how long.
@@ -174,12 +176,17 @@ fn write_probe(batch: &mut SendBatch, prober: &Prober, question: Question, attem
     let too_long = |error| Error::new(ErrorKind::Invalid, format!("{element_count} elements per packet: {error:?}"));
     let datagram = batch.next_slot(header.datagram_bytes()).map_err(too_long)?;
     datagram.fill(0);
-    header.seal(datagram);
+    if prober.has_checksum {
+        header.seal(datagram)
+    } else {
+        header.seal_unsummed(datagram)
+    }
     Ok(())
 }
 
 fn answers(datagram: &[u8], prober: &Prober, question: Question) -> bool {
-    fanin::Header::parse(datagram).is_ok_and(|(header, _)| {
+    let parse = if prober.has_checksum { fanin::Header::parse } else { fanin::Header::parse_unsummed };
+    parse(datagram).is_ok_and(|(header, _)| {
         header.kind == Kind::ProbeReply
             && header.job_id == prober.job_id
             && header.job_token == prober.job_token

@@ -80,6 +80,7 @@ mod tests {
     fn place(rank: u16, host_of_rank: &[u16]) -> Place {
         let shape = JobShape { world_size: 4, lane_count: 1, wire_format: WireFormat::FaninV1 };
         let assignment = Assignment {
+            has_checksum: true,
             job_id: 1,
             job_token: 2,
             shape,

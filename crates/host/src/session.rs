@@ -462,6 +462,7 @@ fn open_lane(
         rank: worker_config.rank,
         lane,
         slot_index: (u32::from(lane) * worker_config.slots_per_lane) as u16,
+        has_checksum: worker_config.has_checksum,
     };
     let element_format = config.element_format.on_wire();
     path::check(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?;
@@ -496,6 +497,7 @@ fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, la
             WireFormat::Fanin => fanin_protocol::switchml::WireFormat::Fanin,
             WireFormat::P4app => fanin_protocol::switchml::WireFormat::P4app,
         },
+        has_checksum: assignment.has_checksum,
         resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
         resend_timeout_min: RESEND_TIMEOUT_MIN,
         resend_timeout_max: RESEND_TIMEOUT_MAX,

@@ -65,6 +65,7 @@ impl Core {
             lane_count: 1,
             slots_per_lane: slots,
             element_count_max: elements,
+            has_checksum: true,
             wire_format: WireFormat::Fanin,
         };
         switch.install(config).expect("a valid job");

@@ -50,6 +50,7 @@ fn config(rank: u16, worker_count: u16, wire_format: WireFormat) -> WorkerConfig
         lane: 0,
         slots_per_lane: 4,
         element_count_max: K,
+        has_checksum: true,
         wire_format,
         resend_timeout_initial: Span::from_ms(10),
         resend_timeout_min: Span::from_ms(1),
@@ -83,6 +84,7 @@ fn run(worker_count: u16, lengths: &[usize], wire_format: WireFormat) -> (Vec<Fl
             lane_count: 1,
             slots_per_lane: 4,
             element_count_max: K,
+            has_checksum: true,
             wire_format,
         })
         .unwrap();

@@ -189,6 +189,7 @@ fn join_request(parameters: &JoinParameters) -> JoinRequest {
         wait_ms: milliseconds(parameters.wait),
         worker_label: parameters.worker_label.clone(),
         host_key: parameters.host_key.clone().unwrap_or_default(),
+        checksum_optional: true,
     }
 }
 
@@ -211,6 +212,7 @@ fn admission(
         slots_per_lane: response.slots_per_lane,
         element_count_max: element_count_max.map_err(|_| not_understood("element_count_max"))?,
         host_of_rank: host_of_rank(&response.host_of_rank, parameters.world_size)?,
+        has_checksum: response.checksum.unwrap_or(true),
     };
     if !assignment.slots_per_lane.is_power_of_two() {
         return Err(not_understood("slots_per_lane"));

@@ -189,6 +189,7 @@ impl Registry {
             // A job that sums on one host sends nothing: its slots are worth more to others.
             slots_per_lane: if on_one_host { 1 } else { group.slots_per_lane },
             element_count_max: if on_one_host { 1 } else { group.element_count_max },
+            has_checksum: self.limits.has_checksum || !group.checksum_optional,
             host_of_rank,
         };
         self.effect(Effect::Install(assignment.clone()));

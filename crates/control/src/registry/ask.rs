@@ -43,6 +43,8 @@ pub struct JoinAsk {
     pub worker_label: String,
     /// Equal for ranks that can share memory; `None` where this rank contributes for itself.
     pub host_key: Option<String>,
+    /// This rank can do without checksums.
+    pub checksum_optional: bool,
 }
 
 impl JoinAsk {
@@ -66,6 +68,7 @@ impl JoinAsk {
             wait_ms: request.wait_ms.clamp(1, limits.wait_ms_max),
             worker_label: request.worker_label.chars().take(NAME_BYTES_MAX).collect(),
             host_key: check_host_key(request.host_key)?,
+            checksum_optional: request.checksum_optional,
             job_name: request.job_name,
             run_id: request.run_id,
         })

@@ -30,6 +30,8 @@ pub struct Limits {
     pub broken_kept_ms: u64,
     /// Longest time that a `Join` may wait for the other ranks.
     pub wait_ms_max: u64,
+    /// Whether every job's datagrams carry a checksum, also where all its ranks can do without.
+    pub has_checksum: bool,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             lease_ms: 10_000,
             broken_kept_ms: 30_000,
             wait_ms_max: 30 * 60 * 1000,
+            has_checksum: true,
         }
     }
 }

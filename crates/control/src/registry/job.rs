@@ -138,6 +138,7 @@ impl Job {
             workers: members.map(|(rank, member)| member.status(rank, now_ms)).collect(),
             broken_reason: self.broken_reason(),
             host_of_rank: self.assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
+            checksum: Some(self.assignment.has_checksum),
             ..JobStatus::default()
         }
     }

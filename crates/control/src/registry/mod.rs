@@ -52,6 +52,8 @@ pub struct Assignment {
     pub element_count_max: u16,
     /// Number of each rank's host; empty where every rank contributes for itself.
     pub host_of_rank: Vec<u16>,
+    /// Whether the job's datagrams carry a checksum.
+    pub has_checksum: bool,
 }
 
 impl Assignment {

@@ -18,6 +18,8 @@ pub(super) struct Group {
     pub(super) shape: JobShape,
     pub(super) slots_per_lane: u32,
     pub(super) element_count_max: u16,
+    /// All ranks so far can do without checksums.
+    pub(super) checksum_optional: bool,
     pub(super) waiters: BTreeMap<u16, Waiter>,
     /// Ranks that two processes claimed: the usual reason why another rank is missing.
     pub(super) claimed_twice: Vec<u16>,
@@ -30,6 +32,7 @@ impl Group {
             shape: ask.shape,
             slots_per_lane,
             element_count_max: ask.element_count_max,
+            checksum_optional: true,
             waiters: BTreeMap::new(),
             claimed_twice: Vec::new(),
             since_ms: now_ms,
@@ -40,6 +43,7 @@ impl Group {
     pub(super) fn add(&mut self, ask: &JoinAsk, ticket: Ticket, slots_offered: u32, now_ms: u64) {
         self.slots_per_lane = self.slots_per_lane.min(slots_offered);
         self.element_count_max = self.element_count_max.min(ask.element_count_max);
+        self.checksum_optional &= ask.checksum_optional;
         let waiter = Waiter {
             ticket,
             deadline_ms: now_ms.saturating_add(ask.wait_ms),

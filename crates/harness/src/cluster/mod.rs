@@ -275,7 +275,7 @@ impl Cluster {
                 let full = &output[..bytes];
                 let mut bare = [0; HEADER_BYTES];
                 if destination.is_some() {
-                    without_payload(full, &mut bare);
+                    without_payload(full, true, &mut bare);
                 }
                 // Ranks in order, or the trace would depend on the map.
                 for rank in 0..self.hosts[from.host].plan.worker_count {

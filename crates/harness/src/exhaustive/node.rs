@@ -157,6 +157,7 @@ pub fn job(scope: &Scope) -> JobConfig {
         lane_count: 1,
         slots_per_lane: scope.slots,
         element_count_max: element_count_max(scope),
+        has_checksum: true,
         wire_format: scope.wire_format,
     }
 }
@@ -170,6 +171,7 @@ fn lane(scope: &Scope, rank: u16) -> WorkerConfig {
         lane: 0,
         slots_per_lane: scope.slots,
         element_count_max: element_count_max(scope),
+        has_checksum: true,
         wire_format: scope.wire_format,
         resend_timeout_initial: Span::from_ns(1),
         resend_timeout_min: Span::from_ns(1),

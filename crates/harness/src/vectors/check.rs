@@ -57,7 +57,7 @@ impl Player<'_> {
         let job = send.job.unwrap_or(self.jobs.len() - 1);
         let config = *self.jobs.get(job).ok_or_else(|| difference("job", job, format!("{} jobs", self.jobs.len())))?;
         let header = Header::of(send, &config, rank, chunk_index);
-        let mut packet = header.seal(&elements_sent(send, rank));
+        let mut packet = header.seal(&elements_sent(send, rank), config.has_checksum);
         damage(send, &mut packet)?;
         let source = Source { job, lane: send.lane, rank, is_registered: send.is_registered };
         self.packets += 1;
@@ -126,7 +126,8 @@ fn receivers_of(sent: &Sent, expect: &Expect) -> Vec<u16> {
 fn compare_answer(sent: &Sent, expect: &Expect, rank: u16, answer: &[u8]) -> Result<(), Difference> {
     let has_payload = expect.payload_to.is_none_or(|only| only == rank);
     let wanted = sent.header.answer(expect, sent.config, has_payload);
-    let (header, payload) = sent.header.parse_like(answer).map_err(|got| difference("datagram", "one", got))?;
+    let (header, payload) =
+        sent.header.parse_like(answer, sent.config.has_checksum).map_err(|got| difference("datagram", "one", got))?;
     for ((field, expected), (_, got)) in wanted.fields().into_iter().zip(header.fields()) {
         same(field, expected, got)?;
     }

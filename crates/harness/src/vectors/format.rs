@@ -56,6 +56,8 @@ pub struct JobSpec {
     pub job_id: u32,
     /// Carried by every packet.
     pub job_token: u32,
+    /// Whether packets carry a checksum.
+    pub checksum: bool,
 }
 
 impl Default for JobSpec {
@@ -68,6 +70,7 @@ impl Default for JobSpec {
             element_count_max: 32,
             job_id: 0x0105,
             job_token: 0x5eed_0001,
+            checksum: true,
         }
     }
 }
@@ -82,6 +85,7 @@ impl JobSpec {
             lane_count: self.lane_count,
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
+            has_checksum: self.checksum,
             wire_format: self.format,
         }
     }

@@ -2,7 +2,7 @@
 
 use fanin_protocol::DropReason;
 use fanin_protocol::switchml::{JobConfig, WireFormat};
-use fanin_wire::generated::{BLOCK_EXPONENT_NOT_NEEDED, RANK_ALL};
+use fanin_wire::generated::{BLOCK_EXPONENT_NOT_NEEDED, CHECKSUM_OFFSET, HEADER_BYTES, RANK_ALL};
 use fanin_wire::{ElementFormat, Kind, fanin, p4app};
 
 use super::format::{Expect, Send, VerdictName};
@@ -87,7 +87,7 @@ impl Header {
     }
 
     /// The datagram with these elements, zeros behind them.
-    pub fn seal(&self, elements: &[i64]) -> Vec<u8> {
+    pub fn seal(&self, elements: &[i64], has_checksum: bool) -> Vec<u8> {
         let (header_bytes, datagram_bytes) = match self {
             Header::Fanin(header) => (fanin_wire::generated::HEADER_BYTES, header.datagram_bytes()),
             Header::P4app(header) => (p4app::HEADER_BYTES, header.datagram_bytes()),
@@ -98,15 +98,25 @@ impl Header {
             place.copy_from_slice(&element.to_be_bytes()[8 - element_bytes..]);
         }
         match self {
-            Header::Fanin(header) => header.seal(&mut datagram),
+            Header::Fanin(header) if has_checksum => header.seal(&mut datagram),
+            Header::Fanin(header) => header.seal_unsummed(&mut datagram),
             Header::P4app(header) => header.seal(&mut datagram),
         }
         datagram
     }
 
     /// Reads an answer in the layout of the packet it answers.
-    pub fn parse_like<'a>(&self, datagram: &'a [u8]) -> Result<(Header, &'a [u8]), String> {
+    /// A job without checksums has zeros in their place.
+    pub fn parse_like<'a>(&self, datagram: &'a [u8], has_checksum: bool) -> Result<(Header, &'a [u8]), String> {
         match self {
+            Header::Fanin(_) if !has_checksum => {
+                let (header, payload) = fanin::Header::parse_unsummed(datagram).map_err(|error| error.to_string())?;
+                let field = &datagram[CHECKSUM_OFFSET..HEADER_BYTES];
+                if field != [0; HEADER_BYTES - CHECKSUM_OFFSET] {
+                    return Err(format!("a checksum {field:?} in a job without"));
+                }
+                Ok((Header::Fanin(header), payload))
+            }
             Header::Fanin(_) => fanin::Header::parse(datagram)
                 .map(|(header, payload)| (Header::Fanin(header), payload))
                 .map_err(|error| error.to_string()),

@@ -61,19 +61,19 @@ impl ProgramTarget {
                 if job_number != config.job_id as u8 || lane != source.lane {
                     return Err(format!("multicast to job number {job_number}, lane {lane}"));
                 }
-                let copy = |rank| (rank, copy_for(rank, destination, &self.output[..bytes]));
+                let copy = |rank| (rank, copy_for(rank, destination, config.has_checksum, &self.output[..bytes]));
                 Ok((0..config.worker_count).map(copy).collect())
             }
         }
     }
 }
 
-fn copy_for(rank: u16, destination: Option<u16>, aggregate: &[u8]) -> Vec<u8> {
+fn copy_for(rank: u16, destination: Option<u16>, has_checksum: bool, aggregate: &[u8]) -> Vec<u8> {
     if destination.is_none_or(|only| only == rank) {
         return aggregate.to_vec();
     }
     let mut header = vec![0; aggregate.len()];
-    let bytes = without_payload(aggregate, &mut header);
+    let bytes = without_payload(aggregate, has_checksum, &mut header);
     header.truncate(bytes);
     header
 }

@@ -48,31 +48,32 @@ pub(super) fn reply(job: &mut Job, contribution: Contribution, output: &mut [u8]
 /// Tells the sender why its packet was not accepted, where the reason is one
 /// that the sender can act on.
 #[cold]
-pub(super) fn refuse(reason: DropReason, header: fanin::Header, output: &mut [u8]) -> Verdict {
+pub(super) fn refuse(reason: DropReason, header: fanin::Header, has_checksum: bool, output: &mut [u8]) -> Verdict {
     // Never answer an answer: two switches could send it to and fro for ever.
     if !reason.is_refused() || !matches!(header.kind, Kind::Contribution | Kind::Query | Kind::Probe) {
         return Verdict::Drop(reason);
     }
     let refusal = fanin::Header { kind: Kind::Refusal, detail: reason.code(), element_count: 0, ..header };
-    refusal.seal(&mut output[..HEADER_BYTES]);
+    seal(&refusal, has_checksum, &mut output[..HEADER_BYTES]);
     Verdict::Refuse { reason, bytes: HEADER_BYTES }
 }
 
 /// Tells the sender of a Query that its contribution has not arrived.
 #[cold]
-pub(super) fn missing(query: fanin::Header, output: &mut [u8]) -> Verdict {
-    fanin::Header { kind: Kind::Missing, element_count: 0, ..query }.seal(&mut output[..HEADER_BYTES]);
+pub(super) fn missing(has_checksum: bool, query: fanin::Header, output: &mut [u8]) -> Verdict {
+    let missing = fanin::Header { kind: Kind::Missing, element_count: 0, ..query };
+    seal(&missing, has_checksum, &mut output[..HEADER_BYTES]);
     Verdict::Missing { bytes: HEADER_BYTES }
 }
 
 /// Sends a Probe back at its full length, which shows that the path carries
 /// datagrams of that length both ways.
 #[cold]
-pub(super) fn answer_probe(header: fanin::Header, payload: &[u8], output: &mut [u8]) -> Verdict {
+pub(super) fn answer_probe(has_checksum: bool, header: fanin::Header, payload: &[u8], output: &mut [u8]) -> Verdict {
     let reply = fanin::Header { kind: Kind::ProbeReply, ..header };
     let datagram = &mut output[..reply.datagram_bytes()];
     datagram[HEADER_BYTES..].copy_from_slice(payload);
-    reply.seal(datagram);
+    seal(&reply, has_checksum, datagram);
     Verdict::ProbeReply { bytes: datagram.len() }
 }
 
@@ -85,10 +86,15 @@ pub fn probe_path(probe_reply: &[u8]) -> ProbePath {
 
 /// Writes to `output` the header-only form of an Aggregate, for the workers
 /// that are not its destination. Returns its length.
-pub fn without_payload(aggregate: &[u8], output: &mut [u8]) -> usize {
-    let (header, _) = fanin::Header::parse(aggregate).expect("the switch's own Aggregate parses");
-    fanin::Header { element_count: 0, ..header }.seal(&mut output[..HEADER_BYTES]);
+pub fn without_payload(aggregate: &[u8], has_checksum: bool, output: &mut [u8]) -> usize {
+    let (header, _) = fanin::Header::parse_unsummed(aggregate).expect("the switch's own Aggregate parses");
+    seal(&fanin::Header { element_count: 0, ..header }, has_checksum, &mut output[..HEADER_BYTES]);
     HEADER_BYTES
+}
+
+/// How a job's datagrams are written.
+fn seal(header: &fanin::Header, has_checksum: bool, datagram: &mut [u8]) {
+    if has_checksum { header.seal(datagram) } else { header.seal_unsummed(datagram) }
 }
 
 /// Writes the header in front of an Aggregate's elements.
@@ -119,7 +125,7 @@ fn seal_fanin<const SUMMED: bool>(
         echo: accumulate::echo(job, contribution),
     };
     let datagram = &mut output[..header.datagram_bytes()];
-    if SUMMED {
+    if SUMMED && job.config.has_checksum {
         header.seal(datagram)
     } else {
         header.seal_unsummed(datagram)

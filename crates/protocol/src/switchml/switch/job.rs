@@ -41,6 +41,8 @@ pub struct JobConfig {
     pub element_count_max: u16,
     /// Layout of the job's datagrams.
     pub wire_format: WireFormat,
+    /// Whether fanin datagrams carry a checksum; p4app's have no place for one.
+    pub has_checksum: bool,
 }
 
 /// Why a job was not installed.

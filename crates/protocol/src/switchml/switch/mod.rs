@@ -175,21 +175,28 @@ impl Switch {
 
     #[inline(always)]
     fn process_fanin<const SUMMED: bool>(&mut self, context: &Context, packet: &[u8], output: &mut [u8]) -> Verdict {
-        let parsed = if SUMMED { fanin::Header::parse(packet) } else { fanin::Header::parse_unsummed(packet) };
         let counters = &mut self.counters;
-        let (header, payload) = match parsed {
+        let (header, payload) = match fanin::Header::parse_unsummed(packet) {
             Ok(parsed) => parsed,
             Err(error) => return counters.record(Verdict::Drop(error.into())),
         };
         let place = self.jobs.get_mut(job_number(header.job_id)).and_then(Option::as_mut);
-        let Some(job) = place.filter(|job| job.config.job_id == header.job_id) else {
-            return counters.record(decide::refuse(DropReason::UnknownJob, header, output));
+        let job = place.filter(|job| job.config.job_id == header.job_id);
+        // A damaged header may name any job: whoever names none that goes without has to show a checksum.
+        if SUMMED
+            && job.as_ref().is_none_or(|job| job.config.has_checksum)
+            && let Err(error) = fanin::check(packet)
+        {
+            return counters.record(Verdict::Drop(error.into()));
+        }
+        let Some(job) = job else {
+            return counters.record(decide::refuse(DropReason::UnknownJob, header, true, output));
         };
         if header.kind == Kind::Probe {
             return counters.record(match admit::probe(job, &{ header }) {
                 Ok(()) => {
                     self.admitted = Some(job.sender(header.slot_index, header.worker_rank));
-                    decide::answer_probe(header, payload, output)
+                    decide::answer_probe(job.config.has_checksum, header, payload, output)
                 }
                 Err(reason) => job.refuse(reason, header, output),
             });
@@ -289,7 +296,7 @@ impl Job {
     ) -> Verdict {
         self.last_seen[usize::from(contribution.rank)] = Some(now);
         match dedup::look(self.copy(&contribution), &contribution) {
-            dedup::Novelty::New => decide::missing(header, output),
+            dedup::Novelty::New => decide::missing(self.config.has_checksum, header, output),
             dedup::Novelty::ResendComplete => decide::reply(self, contribution, output),
             dedup::Novelty::Duplicate => self.drop_packet(DropReason::DuplicateContribution),
         }
@@ -298,7 +305,7 @@ impl Job {
     #[cold]
     fn refuse(&mut self, reason: DropReason, header: fanin::Header, output: &mut [u8]) -> Verdict {
         self.counters.drops[reason as usize] += 1;
-        decide::refuse(reason, header, output)
+        decide::refuse(reason, header, self.config.has_checksum, output)
     }
 
     #[cold]

@@ -1,5 +1,7 @@
 //! What a lane is told when its job is set up.
 
+use fanin_wire::fanin;
+
 use crate::switchml::WireFormat;
 use crate::time::Span;
 
@@ -22,6 +24,8 @@ pub struct WorkerConfig {
     pub element_count_max: u16,
     /// Layout of the datagrams.
     pub wire_format: WireFormat,
+    /// Whether fanin datagrams carry a checksum.
+    pub has_checksum: bool,
     /// Resend timeout before the first round trip was measured.
     pub resend_timeout_initial: Span,
     /// Lower bound of the resend timeout.
@@ -31,6 +35,11 @@ pub struct WorkerConfig {
 }
 
 impl WorkerConfig {
+    /// How this job's datagrams are written.
+    pub(super) fn seal(&self, header: &fanin::Header, datagram: &mut [u8]) {
+        if self.has_checksum { header.seal(datagram) } else { header.seal_unsummed(datagram) }
+    }
+
     pub(super) fn slot_index(&self, slot_local: u32) -> u16 {
         (u32::from(self.lane) * self.slots_per_lane + slot_local) as u16
     }

@@ -143,7 +143,7 @@ impl Worker {
         if content.element_count > 0 {
             tensors.write_block(content.id, content.exponent, &mut datagram[HEADER_BYTES..]);
         }
-        header.seal(datagram);
+        self.config.seal(&header, datagram);
         datagram.len()
     }
 
@@ -151,7 +151,8 @@ impl Worker {
         let block = self.slots[slot_local as usize].block;
         let (submission, id) = self.stream.find(block).expect("an assigned block is in the stream");
         let shard = submission.shape.shard(id.block);
-        self.header(Kind::Query, slot_local, submission, shard).seal(&mut output[..HEADER_BYTES]);
+        let header = self.header(Kind::Query, slot_local, submission, shard);
+        self.config.seal(&header, &mut output[..HEADER_BYTES]);
         HEADER_BYTES
     }
 

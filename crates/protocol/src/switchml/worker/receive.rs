@@ -61,7 +61,11 @@ impl Worker {
     }
 
     fn accept_fanin<'a>(&mut self, now: Time, datagram: &'a [u8]) -> Result<Option<Answer<'a>>, DropReason> {
-        let (header, payload) = fanin::Header::parse(datagram)?;
+        let (header, payload) = if self.config.has_checksum {
+            fanin::Header::parse(datagram)?
+        } else {
+            fanin::Header::parse_unsummed(datagram)?
+        };
         if header.job_id != self.config.job_id {
             return Err(DropReason::UnknownJob);
         }
