@@ -59,10 +59,11 @@ inlined int answer(const struct context *context, __u32 answer_payload_bytes)
     __u32 bytes = FANIN_HEADER_BYTES + answer_payload_bytes;
     sender_of(frame, 0, &sender);
     send_to(frame, &sender, bytes);
-    frame->header.checksum = datagram_checksum(context->xdp, frame);
+    frame->header.checksum = context->job->has_checksum ? datagram_checksum(context->xdp, frame) : 0;
     count_sent(context->counters, 1, bytes);
     cut(context, bytes);
-    return XDP_TX;
+    /* A veth wakes its other end after XDP_TX only if that has a program of its own; after a redirect whenever it polls. */
+    return redirects_answers ? bpf_redirect(context->xdp->ingress_ifindex, 0) : XDP_TX;
 }
 
 /* Tells the sender why its packet was not accepted, where the reason is one that the sender can act on. An answer is never
@@ -154,8 +155,7 @@ inlined int multicast(const struct context *context, const struct sum *sum, cons
         fill_in(context, sum);
     if (!sum->fits || context->job->is_shared)
         return hand_up(context, sum);
-    if (context->job->has_checksum)
-        frame->header.checksum = datagram_checksum(context->xdp, frame);
+    frame->header.checksum = context->job->has_checksum ? datagram_checksum(context->xdp, frame) : 0;
     return bpf_redirect_map(&ports, 0, BPF_F_BROADCAST);
 }
 

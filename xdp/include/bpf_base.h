@@ -44,6 +44,7 @@ struct bpf_devmap_val {
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_tail)(struct xdp_md *context, int bytes) = (void *)65;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;

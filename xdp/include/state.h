@@ -132,6 +132,8 @@ const volatile __u32 port_first = 0;
 const volatile __u32 port_count = 0;
 /* Our address, where the data plane has one; 0: any. */
 const volatile __u32 own_address = 0;
+/* Answers go back by a redirect instead of XDP_TX, see `answer`. */
+const volatile __u32 redirects_answers = 0;
 
 inlined __u32 group_of(const struct job *job, __u32 lane) { return (job->job_id & FANIN_JOB_NUMBER_MASK) << 16 | lane; }
 

@@ -50,19 +50,20 @@ impl KernelTarget {
     fn answers(&self, action: Action, source: Source, datagram: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, String> {
         let everyone = |datagram: &[u8], destination: Option<u16>| {
             let ranks = 0..self.jobs[source.job].worker_count;
-            ranks.map(|rank| (rank, copy_for(rank, destination, datagram))).collect()
+            let has_checksum = self.jobs[source.job].has_checksum;
+            ranks.map(|rank| (rank, copy_for(rank, destination, has_checksum, datagram))).collect()
         };
         match action {
             Action::Drop => Ok(Vec::new()),
             Action::Transmit => Ok(vec![(source.rank, datagram.to_vec())]),
             Action::Broadcast => {
-                let (header, _) = fanin::Header::parse(datagram).map_err(|error| error.to_string())?;
+                let (header, _) = fanin::Header::parse_unsummed(datagram).map_err(|error| error.to_string())?;
                 Ok(everyone(datagram, Some(header.destination).filter(|&rank| rank != 0xffff)))
             }
             Action::Pass => {
                 let mut whole = [0; 2048];
-                let completed =
-                    self.kernel.complete(datagram, &mut whole).ok_or("passed up, but not to be completed")?;
+                let carrier = self.kernel.carrier(self.jobs[source.job].job_id).ok_or("passed up without a job")?;
+                let completed = carrier.complete(datagram, &mut whole).ok_or("passed up, but not to be completed")?;
                 if completed.lane != source.lane {
                     return Err(format!("an Aggregate of lane {}", completed.lane));
                 }
@@ -79,7 +80,7 @@ impl KernelTarget {
 impl Target for KernelTarget {
     fn install(&mut self, config: &JobConfig) -> Result<(), String> {
         if config.wire_format == WireFormat::Fanin {
-            self.kernel.install(*config, true).map_err(|error| error.to_string())?;
+            self.kernel.install(*config, config.has_checksum).map_err(|error| error.to_string())?;
         } else {
             self.behind.install(config)?;
         }
@@ -122,17 +123,18 @@ fn stranger(source: Source, packet: &[u8]) -> Result<Exchange, String> {
         lane_count: 1,
         slots_per_lane: 1,
         element_count_max: 1,
+        has_checksum: true,
         wire_format: WireFormat::Fanin,
     };
     empty.install(&other)?;
     empty.exchange(Source { job: 0, ..source }, packet)
 }
 
-fn copy_for(rank: u16, destination: Option<u16>, aggregate: &[u8]) -> Vec<u8> {
+fn copy_for(rank: u16, destination: Option<u16>, has_checksum: bool, aggregate: &[u8]) -> Vec<u8> {
     let mut copy = aggregate.to_vec();
     if destination.is_some_and(|only| only != rank) {
         copy.truncate(HEADER_BYTES);
-        without_payload(aggregate, &mut copy);
+        without_payload(aggregate, has_checksum, &mut copy);
     }
     copy
 }
@@ -142,7 +144,7 @@ fn outcome_of(counted: &Counters, answers: &[(u16, Vec<u8>)]) -> Result<Outcome,
     let reasons = DropReason::ALL.into_iter().zip(counted.drops);
     let dropped: Vec<DropReason> = reasons.flat_map(|(reason, times)| vec![reason; times as usize]).collect();
     let counts = [counted.contributions, counted.aggregates, counted.replies, counted.probes, counted.missing];
-    let kind = answers.first().and_then(|(_, datagram)| Some(fanin::Header::parse(datagram).ok()?.0.kind));
+    let kind = answers.first().and_then(|(_, datagram)| Some(fanin::Header::parse_unsummed(datagram).ok()?.0.kind));
     let sent_bytes: usize = answers.iter().map(|(_, datagram)| datagram.len()).sum();
     if (counted.sent_datagrams, counted.sent_bytes) != (answers.len() as u64, sent_bytes as u64) {
         return Err(format!("{} datagrams of {sent_bytes} bytes, counted: {counted:?}", answers.len()));
@@ -267,6 +269,7 @@ const JOB: JobConfig = JobConfig {
     lane_count: 1,
     slots_per_lane: 4,
     element_count_max: 352,
+    has_checksum: true,
     wire_format: WireFormat::Fanin,
 };
 

@@ -1,8 +1,10 @@
 //! The loaded program: its interfaces, its jobs, its counters.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 
-use aya::maps::{Array, DevMap, HashMap, MapData, PerCpuArray};
+use aya::maps::{Array, DevMap, HashMap, Map, MapData, PerCpuArray};
 use aya::programs::{TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, TestRun as _};
 use fanin_numeric::accumulate;
@@ -23,6 +25,9 @@ static OBJECT: &[u8] = &[];
 /// Ranks and lanes of all jobs together.
 const PEER_COUNT: u32 = 16_384;
 const NO_FLAGS: u64 = 0;
+
+/// Bytes of the kernel's memory that a slot takes, both copies in one.
+pub const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
 
 /// What the program is told when it is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +83,22 @@ pub struct KernelSwitch {
     free_slots: Allotment,
     free_peers: Allotment,
     installed: Vec<Installed>,
+    read_maps: Arc<ReadMaps>,
+}
+
+/// Second handles of the maps that a [`Carrier`] reads.
+struct ReadMaps {
+    slots: Array<MapData, Slot>,
+    peers: Array<MapData, Peer>,
+}
+
+/// Sends one job's Aggregates in the program's place. It reads the program's maps by itself, so that a thread needs no lock
+/// and may keep it for longer than the job lives.
+#[derive(Clone)]
+pub struct Carrier {
+    config: JobConfig,
+    job: Job,
+    maps: Arc<ReadMaps>,
 }
 
 struct Installed {
@@ -93,18 +114,34 @@ impl KernelSwitch {
     /// # Errors
     /// [`XdpError`]: no program in this build, no privileges, or a kernel that does not take it.
     pub fn load(settings: &Settings) -> Result<KernelSwitch, XdpError> {
+        KernelSwitch::load_as(settings, false)
+    }
+
+    /// [`KernelSwitch::load`] for interfaces whose other end may be a veth without a program: answers leave by a redirect,
+    /// which such a veth takes, instead of `XDP_TX`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_redirecting(settings: &Settings) -> Result<KernelSwitch, XdpError> {
+        KernelSwitch::load_as(settings, true)
+    }
+
+    fn load_as(settings: &Settings, redirects_answers: bool) -> Result<KernelSwitch, XdpError> {
         if !crate::HAS_PROGRAM {
             return Err(XdpError::NotBuilt);
         }
-        let mut ebpf = load_object(settings)?;
+        let mut ebpf = load_object(settings, redirects_answers)?;
         for name in ["switchml", "to_worker"] {
             program(&mut ebpf, name).load().map_err(|error| XdpError::verify(&error))?;
         }
         let mut map = |name: &str| ebpf.take_map(name).unwrap_or_else(|| unreachable!("the object has the map {name}"));
+        let (slots, peers) = (map("slots"), map("peers"));
+        let read_maps = ReadMaps { slots: second_handle(&slots)?, peers: second_handle(&peers)? };
         Ok(KernelSwitch {
+            read_maps: Arc::new(read_maps),
             jobs: Array::try_from(map("jobs"))?,
-            slots: Array::try_from(map("slots"))?,
-            peers: Array::try_from(map("peers"))?,
+            slots: Array::try_from(slots)?,
+            peers: Array::try_from(peers)?,
             members: HashMap::try_from(map("members"))?,
             counts: PerCpuArray::try_from(map("counts"))?,
             ports: DevMap::try_from(map("ports"))?,
@@ -122,10 +159,8 @@ impl KernelSwitch {
     /// # Errors
     /// [`XdpError`], saying what to change.
     pub fn attach(&mut self, interface: &str) -> Result<(), XdpError> {
-        let no_interface = || XdpError::NoInterface { interface: interface.into() };
         let index =
-            std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex")).map_err(|_| no_interface())?;
-        let index = index.trim().parse().map_err(|_| no_interface())?;
+            sys::interface_index(interface).ok_or_else(|| XdpError::NoInterface { interface: interface.into() })?;
         let exit = program(&mut self.ebpf, "to_worker").fd().map_err(|error| XdpError::verify(&error))?;
         let exit = exit.try_clone().map_err(|error| XdpError::Map { why: error.to_string() })?;
         let entry = program(&mut self.ebpf, "switchml");
@@ -204,13 +239,18 @@ impl KernelSwitch {
         self.installed(job_id).is_some()
     }
 
+    /// The jobs that the program serves.
+    pub fn job_ids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.installed.iter().map(|installed| installed.config.job_id)
+    }
+
     /// What a job's slots look like now, without holding them: a slot that changes meanwhile may read half old. Times are
     /// those of [`KernelSwitch::now`].
     pub fn inspect(&self, job_id: u32) -> Option<JobSnapshot> {
         let Installed { config, job, .. } = self.installed(job_id)?;
         let slot = |index: u32| self.slots.get(&(job.slot_base + index), NO_FLAGS).ok();
         let seen = |rank: u16| {
-            let lanes = (0..config.lane_count).filter_map(|lane| self.peer(config, job, lane, rank));
+            let lanes = (0..config.lane_count).filter_map(|lane| peer(&self.peers, config, job, lane, rank));
             lanes.map(|peer| Time::from_ns(peer.seen_ns)).max()
         };
         Some(snapshot::take(config, slot, seen))
@@ -221,40 +261,10 @@ impl KernelSwitch {
         Time::from_ns(sys::coarse_ns())
     }
 
-    /// From where a lane's workers were last heard, by rank.
-    pub fn addresses(&self, job_id: u32, lane: u16) -> Vec<Option<SocketAddr>> {
-        let Some(Installed { config, job, .. }) = self.installed(job_id) else { return Vec::new() };
-        let address = |peer: Peer| {
-            let ip = Ipv4Addr::from(u32::from_be(peer.address));
-            SocketAddrV4::new(ip, u16::from_be(peer.port)).into()
-        };
-        (0..config.worker_count).map(|rank| self.peer(config, job, lane, rank).map(address)).collect()
-    }
-
-    /// Makes whole what the program could not send itself: a datagram that came up to a socket as the Aggregate of a job
-    /// that the program serves, perhaps without its elements. Writes it to `output`, which must hold the job's largest
-    /// datagram. `None` for any other datagram, and if the slot has gone on to another chunk meanwhile, which no worker does
-    /// that still waits for this one.
-    pub fn complete(&self, datagram: &[u8], output: &mut [u8]) -> Option<Completed> {
-        let header = fanin::Header::parse_unchecked(datagram).filter(|header| header.kind == Kind::Aggregate)?;
-        let Installed { config, job, .. } = self.installed(header.job_id)?;
-        if header.job_token != config.job_token || u32::from(header.slot_index) >= job.slot_count {
-            return None;
-        }
-        let output = output.get_mut(..header.datagram_bytes())?;
-        if datagram.len() == output.len() {
-            output.copy_from_slice(datagram);
-        } else if datagram.len() != HEADER_BYTES || !self.write_elements(job, &header, &mut output[HEADER_BYTES..]) {
-            return None;
-        }
-        header.seal(output);
-        Some(Completed {
-            job_id: header.job_id,
-            lane: (u32::from(header.slot_index) / config.slots_per_lane) as u16,
-            receiver: (header.worker_rank != RANK_ALL).then_some(header.worker_rank),
-            destination: (header.destination != RANK_ALL).then_some(header.destination),
-            bytes: output.len(),
-        })
+    /// What a thread needs to send a job's Aggregates that the program hands up; `None` for a job that it does not serve.
+    pub fn carrier(&self, job_id: u32) -> Option<Carrier> {
+        let Installed { config, job, .. } = self.installed(job_id)?;
+        Some(Carrier { config: *config, job: *job, maps: self.read_maps.clone() })
     }
 
     /// Packets by outcome, of all jobs since the program was loaded.
@@ -288,42 +298,8 @@ impl KernelSwitch {
         Ok((action, result.data_size_out as usize))
     }
 
-    /// Writes a complete sum as it lies in a packet; false if the slot no longer holds the one that the header is of.
-    fn write_elements(&self, job: &Job, header: &fanin::Header, payload: &mut [u8]) -> bool {
-        let parity = usize::from(header.slot_parity & 1);
-        let read = || self.slots.get(&(job.slot_base + u32::from(header.slot_index)), NO_FLAGS).ok();
-        let holds_sum = |slot: &Slot| {
-            let copy = &slot.copies[parity];
-            slot.job_id == header.job_id
-                && copy.chunk_index == header.chunk_index
-                && copy.contribution_count == 0
-                && copy.element_count == header.element_count
-        };
-        // Read without holding the slot: if it is still the same chunk's afterwards, it was all the time.
-        let Some(slot) = read().filter(|_| read().is_some_and(|later| holds_sum(&later))).filter(holds_sum) else {
-            return false;
-        };
-        let count = usize::from(header.element_count).min(2 * PAIRS_MAX);
-        let pairs = slot.pairs[parity];
-        let values: [i32; 2 * PAIRS_MAX] =
-            std::array::from_fn(|index| (pairs[index / 2] >> if index % 2 == 0 { 32 } else { 0 }) as i32);
-        match header.element_format {
-            ElementFormat::Int32 => accumulate::emit(&values[..count], payload),
-            ElementFormat::Float16 => accumulate::half::emit(&values[..count], payload),
-            ElementFormat::Bfloat16 => accumulate::bfloat::emit(&values[..count], payload),
-            ElementFormat::Int8 => accumulate::byte::emit(&values[..count], slot.copies[parity].shift, payload),
-        }
-        true
-    }
-
     fn installed(&self, job_id: u32) -> Option<&Installed> {
         self.installed.iter().find(|installed| installed.config.job_id == job_id)
-    }
-
-    /// What is known of one worker; `None` before its first packet.
-    fn peer(&self, config: &JobConfig, job: &Job, lane: u16, rank: u16) -> Option<Peer> {
-        let index = job.peer_base + u32::from(lane) * u32::from(config.worker_count) + u32::from(rank);
-        self.peers.get(&index, NO_FLAGS).ok().filter(|peer| peer.port != 0)
     }
 
     fn number_counters(&self, number: u32) -> Counters {
@@ -356,7 +332,92 @@ impl KernelSwitch {
     }
 }
 
-fn load_object(settings: &Settings) -> Result<Ebpf, XdpError> {
+impl Carrier {
+    /// From where a lane's workers were last heard, by rank.
+    pub fn addresses(&self, lane: u16) -> impl Iterator<Item = Option<SocketAddr>> + '_ {
+        let address = |peer: Peer| {
+            let ip = Ipv4Addr::from(u32::from_be(peer.address));
+            SocketAddrV4::new(ip, u16::from_be(peer.port)).into()
+        };
+        let ranks = 0..self.config.worker_count;
+        ranks.map(move |rank| peer(&self.maps.peers, &self.config, &self.job, lane, rank).map(address))
+    }
+
+    /// Makes whole what the program could not send itself: a datagram that came up to a socket as an Aggregate of the
+    /// job, perhaps without its elements. Writes it to `output`, which must hold the job's largest datagram. `None` for any
+    /// other datagram, and if the slot has gone on to another chunk meanwhile, which no worker does that still waits for this
+    /// one.
+    pub fn complete(&self, datagram: &[u8], output: &mut [u8]) -> Option<Completed> {
+        let header = fanin::Header::parse_unchecked(datagram).filter(|header| header.kind == Kind::Aggregate)?;
+        let is_ours = (header.job_id, header.job_token) == (self.config.job_id, self.config.job_token);
+        if !is_ours || u32::from(header.slot_index) >= self.job.slot_count {
+            return None;
+        }
+        let output = output.get_mut(..header.datagram_bytes())?;
+        if datagram.len() == output.len() {
+            output.copy_from_slice(datagram);
+        } else if datagram.len() != HEADER_BYTES || !self.write_elements(&header, &mut output[HEADER_BYTES..]) {
+            return None;
+        }
+        if self.job.has_checksum == 1 {
+            header.seal(output);
+        } else {
+            header.seal_unsummed(output);
+        }
+        Some(Completed {
+            job_id: header.job_id,
+            lane: (u32::from(header.slot_index) / self.config.slots_per_lane) as u16,
+            receiver: (header.worker_rank != RANK_ALL).then_some(header.worker_rank),
+            destination: (header.destination != RANK_ALL).then_some(header.destination),
+            bytes: output.len(),
+        })
+    }
+
+    /// Writes a complete sum as it lies in a packet; false if the slot no longer holds the one that the header is of.
+    fn write_elements(&self, header: &fanin::Header, payload: &mut [u8]) -> bool {
+        let parity = usize::from(header.slot_parity & 1);
+        let read = || self.maps.slots.get(&(self.job.slot_base + u32::from(header.slot_index)), NO_FLAGS).ok();
+        let holds_sum = |slot: &Slot| {
+            let copy = &slot.copies[parity];
+            slot.job_id == header.job_id
+                && copy.chunk_index == header.chunk_index
+                && copy.contribution_count == 0
+                && copy.element_count == header.element_count
+        };
+        // Read without holding the slot: if it is still the same chunk's afterwards, it was all the time.
+        let Some(slot) = read().filter(|_| read().is_some_and(|later| holds_sum(&later))).filter(holds_sum) else {
+            return false;
+        };
+        let count = usize::from(header.element_count).min(2 * PAIRS_MAX);
+        let pairs = slot.pairs[parity];
+        let values: [i32; 2 * PAIRS_MAX] =
+            std::array::from_fn(|index| (pairs[index / 2] >> if index % 2 == 0 { 32 } else { 0 }) as i32);
+        match header.element_format {
+            ElementFormat::Int32 => accumulate::emit(&values[..count], payload),
+            ElementFormat::Float16 => accumulate::half::emit(&values[..count], payload),
+            ElementFormat::Bfloat16 => accumulate::bfloat::emit(&values[..count], payload),
+            ElementFormat::Int8 => accumulate::byte::emit(&values[..count], slot.copies[parity].shift, payload),
+        }
+        true
+    }
+}
+
+/// What is known of one worker; `None` before its first packet.
+fn peer(peers: &Array<MapData, Peer>, config: &JobConfig, job: &Job, lane: u16, rank: u16) -> Option<Peer> {
+    let index = job.peer_base + u32::from(lane) * u32::from(config.worker_count) + u32::from(rank);
+    peers.get(&index, NO_FLAGS).ok().filter(|peer| peer.port != 0)
+}
+
+/// Another descriptor of a map, which lives on its own.
+fn second_handle<V: aya::Pod>(map: &Map) -> Result<Array<MapData, V>, XdpError> {
+    let Map::Array(data) = map else { unreachable!("slots and peers are arrays") };
+    let descriptor = data.fd().as_fd().try_clone_to_owned();
+    let descriptor = descriptor.map_err(|error| XdpError::Map { why: error.to_string() })?;
+    Ok(Array::try_from(Map::Array(MapData::from_fd(descriptor)?))?)
+}
+
+fn load_object(settings: &Settings, redirects_answers: bool) -> Result<Ebpf, XdpError> {
+    let redirects_answers = u32::from(redirects_answers);
     let own_address = settings.own_address.map_or(0, |address| u32::from(address).to_be());
     let (port_first, port_count) = (u32::from(settings.port_first), u32::from(settings.port_count));
     let mut loader = EbpfLoader::new();
@@ -365,6 +426,7 @@ fn load_object(settings: &Settings) -> Result<Ebpf, XdpError> {
         .override_global("port_first", &port_first, true)
         .override_global("port_count", &port_count, true)
         .override_global("own_address", &own_address, true)
+        .override_global("redirects_answers", &redirects_answers, true)
         .map_max_entries("slots", settings.slot_count)
         .map_max_entries("peers", PEER_COUNT)
         .map_max_entries("members", PEER_COUNT);

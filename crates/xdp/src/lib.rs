@@ -2,7 +2,7 @@
 //! gives jobs their slots in its maps, and reads counters and slots back.
 //!
 //! The program decides about every packet of the jobs that were installed here. It passes all others up to the sockets
-//! behind it, and those Aggregates that it completes but cannot send itself: see [`KernelSwitch::complete`].
+//! behind it, and those Aggregates that it completes but cannot send itself: see [`Carrier`].
 
 mod allotment;
 mod checksum;
@@ -13,7 +13,7 @@ mod state;
 mod sys;
 
 pub use error::{InstallError, XdpError};
-pub use kernel::{Action, Completed, KernelSwitch, Settings};
+pub use kernel::{Action, Carrier, Completed, KernelSwitch, SLOT_BYTES, Settings};
 pub use state::Counters;
 
 /// Whether this build contains the program: it does where clang was there when it was made.

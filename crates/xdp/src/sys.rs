@@ -1,4 +1,4 @@
-//! What the standard library does not show: the clock that the program reads, and a wait for the program.
+//! What the standard library does not show: the clock that the program reads, a wait for the program, numbers of interfaces.
 
 /// Nanoseconds of the kernel's coarse monotonic clock, as the program's `bpf_ktime_get_coarse_ns` gives them.
 pub(crate) fn coarse_ns() -> u64 {
@@ -17,4 +17,12 @@ pub(crate) fn wait_for_running_programs() -> std::io::Result<()> {
     // SAFETY: the call takes three integers and touches no memory of ours.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The number of a network interface of this thread's network namespace.
+pub(crate) fn interface_index(name: &str) -> Option<u32> {
+    let name = std::ffi::CString::new(name).ok()?;
+    // SAFETY: `name` ends with a zero and outlives the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
 }
