@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
-use fanin_control::proto::{JobState, JobStatus, StatusResponse, WorkerState};
+use fanin_control::proto::{DataPath, JobState, JobStatus, StatusResponse, WorkerState};
 
 use crate::connection::Connection;
 
@@ -30,6 +30,7 @@ pub struct DrainArguments {
 pub fn run(arguments: &StatusArguments) -> anyhow::Result<i32> {
     let status = arguments.connection.connect()?.status()?;
     println!("{}", summary(&status));
+    path(&status).iter().for_each(|line| println!("{line}"));
     if !status.jobs.is_empty() {
         println!("{}", jobs(&status.jobs));
     }
@@ -59,16 +60,48 @@ fn summary(status: &StatusResponse) -> String {
     )
 }
 
+/// Who receives datagrams, where that is not simply the sockets.
+fn path(status: &StatusResponse) -> Option<String> {
+    if status.data_path() == DataPath::Xdp {
+        let counters = status.xdp_counters.clone().unwrap_or_default();
+        return Some(format!(
+            "XDP in front of {}: {} contributions summed in the kernel",
+            status.xdp_interfaces.join(", "),
+            counters.contributions
+        ));
+    }
+    let reason = &status.data_path_reason;
+    (!reason.is_empty()).then(|| format!("no XDP, serving by sockets: {reason}"))
+}
+
+/// Where a job is served.
+fn job_path(job: &JobStatus) -> String {
+    let name = if job.data_path() == DataPath::Xdp { "xdp" } else { "sockets" };
+    let reason = &job.data_path_reason;
+    if reason.is_empty() { name.into() } else { format!("{name}: {reason}") }
+}
+
 fn jobs(jobs: &[JobStatus]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["job", "state", "workers", "slots in use", "received", "sent", "resends answered", "drops"]);
+    table.set_header([
+        "job",
+        "state",
+        "data path",
+        "workers",
+        "slots in use",
+        "received",
+        "sent",
+        "resends answered",
+        "drops",
+    ]);
     for job in jobs {
         let counters = job.counters.clone().unwrap_or_default();
         let attached = job.workers.iter().filter(|worker| worker.state() == WorkerState::Attached).count();
         table.add_row([
             job.job_name.clone(),
             state(job),
+            job_path(job),
             format!("{attached} of {}", job.world_size),
             format!("{} of {}", job.slots_in_use, job.slot_count),
             format!("{:.1} MB", counters.received_bytes as f64 / 1e6),

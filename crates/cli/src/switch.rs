@@ -3,17 +3,35 @@
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use clap::Args;
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
 use fanin_net::Loss;
-use fanin_switch::dataplane::{DataplaneConfig, SPIN_DEFAULT, UdpDataplane};
-use fanin_switch::{Config, Daemon, DrainOutcome, Handle};
+use fanin_switch::dataplane::{DataplaneConfig, SPIN_DEFAULT};
+use fanin_switch::dataplane_api::DataPath;
+use fanin_switch::{Config, Daemon, DrainOutcome, Handle, start_dataplane};
 
 use crate::bench::process::end_with_parent;
 use crate::bench::units::parse_loss;
+
+/// Who receives datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Datapath {
+    /// The daemon's threads.
+    Sockets,
+    /// The XDP program; the threads what it cannot serve.
+    Xdp,
+}
+
+/// Whether to do without something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// With it.
+    On,
+    /// Without it.
+    Off,
+}
 
 /// Flags of `fanin switch`; what is not given comes from `--config`, or is the default.
 #[derive(Args, Debug, Default)]
@@ -42,6 +60,19 @@ pub struct Arguments {
     /// Data-plane threads. One moves tens of Gbit/s.
     #[arg(long, value_name = "N")]
     threads: Option<u16>,
+    /// Who receives datagrams: the daemon's sockets, or the XDP program in the kernel for what it can serve (root, clang at
+    /// build time; see docs/guides/xdp-switch.md). Default: sockets.
+    #[arg(long, value_enum, value_name = "PATH")]
+    datapath: Option<Datapath>,
+    /// Interfaces for the XDP program; of a bridge its ports. Default: those with the data plane's address.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    interface: Vec<String>,
+    /// Do not start where XDP is not to be had, instead of serving by sockets.
+    #[arg(long)]
+    no_fallback: bool,
+    /// Whether datagrams carry a CRC-32C; off only for ranks of this release or later. Default: on.
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    checksum: Option<OnOff>,
     /// Slot memory of all jobs together.
     #[arg(long, value_name = "BYTES")]
     slot_memory: Option<u64>,
@@ -83,12 +114,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         end_with_parent();
     }
     let config = configuration(arguments)?;
-    let dataplane = UdpDataplane::start(&DataplaneConfig {
-        spin: Duration::from_micros(arguments.spin_us),
-        loss: (arguments.loss > 0.0).then_some(Loss { probability: arguments.loss, seed: arguments.loss_seed }),
-        ..config.dataplane()
-    })?;
-    let handle = Daemon::start(&config, Arc::new(dataplane))?;
+    let dataplane = start_dataplane(
+        &config,
+        &DataplaneConfig {
+            spin: Duration::from_micros(arguments.spin_us),
+            loss: (arguments.loss > 0.0).then_some(Loss { probability: arguments.loss, seed: arguments.loss_seed }),
+            ..config.dataplane()
+        },
+    )?;
+    let handle = Daemon::start(&config, dataplane)?;
     announce(&handle, arguments.json)?;
     match handle.run_until_stopped()? {
         DrainOutcome::Idle => Ok(0),
@@ -113,6 +147,12 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     }
     set(&mut config.data.port_base, arguments.data_port);
     set(&mut config.data.thread_count, arguments.threads);
+    set(&mut config.data.path, arguments.datapath.map(DataPath::from));
+    if !arguments.interface.is_empty() {
+        config.data.interfaces = arguments.interface.clone();
+    }
+    config.data.fallback &= !arguments.no_fallback;
+    set(&mut config.data.checksum, arguments.checksum.map(|checksum| checksum == OnOff::On));
     set(&mut config.limits.slot_memory_bytes, arguments.slot_memory);
     set(&mut config.limits.lease_ms, arguments.lease_ms);
     set(&mut config.drain_limit_ms, arguments.drain_ms);
@@ -125,6 +165,10 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     config.tls_certificate_file = arguments.tls_cert.clone().or(config.tls_certificate_file);
     config.tls_key_file = arguments.tls_key.clone().or(config.tls_key_file);
     config.check().context("the switch's settings")?;
+    ensure!(
+        arguments.loss == 0.0 || config.data.path == DataPath::Sockets,
+        "--loss loses datagrams of the sockets only: leave it out with --datapath xdp, or lose them at the workers"
+    );
     Ok(config)
 }
 
@@ -139,11 +183,21 @@ fn announce(handle: &Handle, json: bool) -> anyhow::Result<()> {
     let control = handle.control_address();
     let data = handle.data_ports();
     let http = handle.http_address();
+    let path = handle.data_path();
+    let name = path_name(path.path);
     if json {
-        let line = serde_json::json!({ "control": control, "data": data, "http": http });
+        let line = serde_json::json!({
+            "control": control, "data": data, "http": http, "data_path": name, "data_path_reason": path.fallback_reason,
+            "interfaces": path.interfaces,
+        });
         writeln!(out, "{line}")?;
     } else {
         writeln!(out, "fanin switch: controller on {control}, data on {}", list(&data))?;
+        if path.path == DataPath::Xdp {
+            writeln!(out, "XDP in front of {}; what it cannot serve goes to the sockets", path.interfaces.join(", "))?;
+        } else if !path.fallback_reason.is_empty() {
+            writeln!(out, "no XDP, serving by sockets: {}", path.fallback_reason)?;
+        }
         if let Some(http) = http {
             writeln!(out, "dashboard: http://{http}/   metrics: http://{http}/metrics")?;
         }
@@ -151,6 +205,22 @@ fn announce(handle: &Handle, json: bool) -> anyhow::Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+fn path_name(path: DataPath) -> &'static str {
+    match path {
+        DataPath::Sockets => "sockets",
+        DataPath::Xdp => "xdp",
+    }
+}
+
+impl From<Datapath> for DataPath {
+    fn from(path: Datapath) -> DataPath {
+        match path {
+            Datapath::Sockets => DataPath::Sockets,
+            Datapath::Xdp => DataPath::Xdp,
+        }
+    }
 }
 
 fn list(addresses: &[SocketAddr]) -> String {

@@ -9,7 +9,8 @@ use fanin_wire::generated::DATA_PORT_BASE_DEFAULT;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::dataplane::DataplaneConfig;
+use crate::dataplane::{DataplaneConfig, XdpConfig};
+use crate::dataplane_api::DataPath;
 
 pub use fanin_wire::generated::{CONTROL_PORT_DEFAULT as CONTROL_PORT, HTTP_PORT_DEFAULT as HTTP_PORT};
 
@@ -74,6 +75,14 @@ pub struct DataConfig {
     pub port_base: u16,
     /// Threads, each with its own port.
     pub thread_count: u16,
+    /// Who receives datagrams: `sockets`, or `xdp` for what the XDP program can serve.
+    pub path: DataPath,
+    /// Interfaces for the XDP program, of a bridge its ports; empty: those with the address.
+    pub interfaces: Vec<String>,
+    /// Serve by sockets alone where XDP is not to be had; false: do not start then.
+    pub fallback: bool,
+    /// Whether datagrams carry a checksum also where all ranks can do without.
+    pub checksum: bool,
 }
 
 /// The settings cannot be used.
@@ -122,7 +131,15 @@ impl Default for LimitsConfig {
 
 impl Default for DataConfig {
     fn default() -> Self {
-        Self { address: Ipv4Addr::UNSPECIFIED.into(), port_base: DATA_PORT_BASE_DEFAULT, thread_count: 1 }
+        Self {
+            address: Ipv4Addr::UNSPECIFIED.into(),
+            port_base: DATA_PORT_BASE_DEFAULT,
+            thread_count: 1,
+            path: DataPath::Sockets,
+            interfaces: Vec::new(),
+            fallback: true,
+            checksum: true,
+        }
     }
 }
 
@@ -133,7 +150,7 @@ impl Config {
         Self {
             control_address: any_port,
             http_address: Some(any_port),
-            data: DataConfig { address, port_base: 0, thread_count: 1 },
+            data: DataConfig { address, port_base: 0, ..DataConfig::default() },
             ..Self::default()
         }
     }
@@ -173,6 +190,9 @@ impl Config {
         check(limits.slots_per_lane_default.is_power_of_two(), || {
             format!("limits.slots_per_lane_default is {}; use a power of two", limits.slots_per_lane_default)
         })?;
+        check(self.data.interfaces.is_empty() || self.data.path == DataPath::Xdp, || {
+            "data.interfaces are for data.path = \"xdp\": give both or neither".into()
+        })?;
         check(limits.lease_ms >= 100, || format!("limits.lease_ms is {}; use 100 or more", limits.lease_ms))?;
         check(self.tls_certificate_file.is_some() == self.tls_key_file.is_some(), || {
             "tls_certificate_file and tls_key_file go together: give both or none".into()
@@ -191,6 +211,20 @@ impl Config {
             port_base: self.data.port_base,
             thread_count: self.data.thread_count,
             ..DataplaneConfig::default()
+        }
+    }
+
+    /// What [`crate::dataplane::XdpDataplane::start`] needs beside that.
+    pub fn xdp(&self) -> XdpConfig {
+        XdpConfig { interfaces: self.data.interfaces.clone(), slot_memory_bytes: self.limits.slot_memory_bytes }
+    }
+
+    /// What the registry is told.
+    pub(crate) fn registry_limits(&self, element_count_max: u16) -> Limits {
+        Limits {
+            element_count_max: self.limits.element_count_max.min(element_count_max),
+            has_checksum: self.data.checksum,
+            ..Limits::from(&self.limits)
         }
     }
 }
@@ -236,6 +270,7 @@ impl From<&LimitsConfig> for Limits {
             lease_ms: config.lease_ms,
             broken_kept_ms: config.broken_kept_ms,
             wait_ms_max: config.wait_ms_max,
+            ..Self::default()
         }
     }
 }
@@ -250,6 +285,10 @@ mod tests {
             Config::parse("drain_limit_ms = 5\n[limits]\njob_count_max = 3\n[data]\nthread_count = 4").unwrap();
         assert_eq!((config.drain_limit_ms, config.limits.job_count_max, config.data.thread_count), (5, 3, 4));
         assert_eq!(config.limits.lease_ms, Limits::default().lease_ms);
+        let xdp = Config::parse("[data]\npath = 'xdp'\ninterfaces = ['eth1']\nchecksum = false").unwrap();
+        assert_eq!((xdp.data.path, xdp.data.interfaces.len(), xdp.data.fallback), (DataPath::Xdp, 1, true));
+        assert!(!xdp.registry_limits(352).has_checksum);
+        assert_eq!(xdp.registry_limits(352).element_count_max, 352);
         assert_eq!(Config::parse("").unwrap(), Config::default());
         assert_eq!(Config::parse("http_address = ''").unwrap().http_address, None);
         let moved = Config::parse("http_address = '0.0.0.0:8080'").unwrap();
@@ -263,6 +302,8 @@ mod tests {
             ("[limits]\nslots_per_lane_default = 100", "use a power of two"),
             ("tls_key_file = 'k'", "give both or none"),
             ("http_address = '8080'", "is not an address like"),
+            ("[data]\ninterfaces = ['eth1']", "give both or neither"),
+            ("[data]\npath = 'ebpf'", "expected `sockets` or `xdp`"),
             ("drian_limit_ms = 5", "drian_limit_ms"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

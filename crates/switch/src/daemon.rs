@@ -18,8 +18,8 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 
 use crate::config::{Config, ConfigError};
 use crate::controller::{Core, Service, Settings};
-use crate::dataplane::UdpDataplane;
-use crate::dataplane_api::Dataplane;
+use crate::dataplane::{DataplaneConfig, UdpDataplane, XdpDataplane};
+use crate::dataplane_api::{DataPath, Dataplane, SwitchPath};
 use crate::http;
 
 /// A client that has vanished without a word is noticed after interval + timeout, if its lease is not over before.
@@ -51,6 +51,12 @@ pub enum StartError {
     /// The data plane's sockets or threads cannot be set up.
     #[error("cannot start the data plane: {0}")]
     Dataplane(#[from] fanin_net::NetError),
+    /// The XDP program is not to be had, and nothing else was wanted.
+    #[error("cannot serve by XDP: {reason}; without --no-fallback the switch would serve by sockets")]
+    Xdp {
+        /// What the kernel said, and what to do.
+        reason: String,
+    },
     /// A certificate or key cannot be read.
     #[error("cannot read {path}: {source}")]
     Pem {
@@ -94,13 +100,13 @@ pub struct Handle {
 }
 
 impl Daemon {
-    /// Starts the UDP data plane of the configuration and serves it, see [`Daemon::start`].
+    /// Starts the data plane of the configuration and serves it, see [`Daemon::start`].
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start_udp(config: &Config) -> Result<Handle, StartError> {
+    pub fn start_own(config: &Config) -> Result<Handle, StartError> {
         config.check()?;
-        let dataplane = Arc::new(UdpDataplane::start(&config.dataplane())?);
+        let dataplane = start_dataplane(config, &config.dataplane())?;
         let started = Self::start(config, dataplane.clone());
         if started.is_err() {
             dataplane.stop();
@@ -134,6 +140,24 @@ impl Daemon {
     }
 }
 
+/// The data plane of a configuration, with `sockets` for what the configuration does not say.
+///
+/// # Errors
+/// [`StartError::Dataplane`], and [`StartError::Xdp`] if XDP is wanted and no fallback.
+pub fn start_dataplane(config: &Config, sockets: &DataplaneConfig) -> Result<Arc<dyn Dataplane>, StartError> {
+    if config.data.path == DataPath::Sockets {
+        return Ok(Arc::new(UdpDataplane::start(sockets)?));
+    }
+    let dataplane = XdpDataplane::start(sockets, &config.xdp())?;
+    if let Some(reason) = dataplane.fallback_reason() {
+        if !config.data.fallback {
+            return Err(StartError::Xdp { reason: reason.into() });
+        }
+        tracing::warn!(reason, "no XDP: the switch serves by sockets");
+    }
+    Ok(Arc::new(dataplane))
+}
+
 impl Handle {
     /// Where gRPC is served.
     pub fn control_address(&self) -> SocketAddr {
@@ -143,6 +167,11 @@ impl Handle {
     /// Where HTTP is served, if it is.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
+    }
+
+    /// Who receives datagrams.
+    pub fn data_path(&self) -> SwitchPath {
+        self.dataplane.path()
     }
 
     /// The data plane's UDP addresses, in thread order.
@@ -202,7 +231,7 @@ impl Drop for Handle {
 fn settings(config: &Config, dataplane: &dyn Dataplane) -> Result<Settings, StartError> {
     let tenants = config.tenants_file.as_deref().map(TenantTable::read).transpose()?;
     Ok(Settings {
-        limits: (&config.limits).into(),
+        limits: config.registry_limits(dataplane.element_count_max()),
         tenants: tenants.unwrap_or_else(TenantTable::open),
         data_address: data_address(config, dataplane),
         drain_limit: config.drain_limit(),

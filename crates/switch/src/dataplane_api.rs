@@ -25,6 +25,8 @@ pub struct JobInstall {
     pub element_count_max: u16,
     /// Layout of the job's datagrams.
     pub wire_format: WireFormat,
+    /// Whether they carry a checksum.
+    pub has_checksum: bool,
 }
 
 impl JobInstall {
@@ -135,6 +137,39 @@ pub struct DataplaneCounters {
     pub jobs: Vec<(u32, TrafficCounters)>,
 }
 
+/// Who receives datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPath {
+    /// The data-plane threads.
+    #[default]
+    Sockets,
+    /// The XDP program in the kernel.
+    Xdp,
+}
+
+/// Who receives the datagrams of a switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SwitchPath {
+    /// Of what it can take; the threads receive the rest.
+    pub path: DataPath,
+    /// For a switch that was to use XDP and does not, why, in words.
+    pub fallback_reason: String,
+    /// Interfaces with the XDP program.
+    pub interfaces: Vec<String>,
+    /// The XDP program's share of the counters.
+    pub kernel: Option<TrafficCounters>,
+}
+
+/// Who receives the datagrams of one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobPath {
+    /// All of them.
+    pub path: DataPath,
+    /// For a job on the sockets of a switch with an XDP program, why, in words.
+    pub reason: String,
+}
+
 /// The data-plane threads as the controller sees them. Calls come from several threads.
 pub trait Dataplane: Send + Sync {
     /// Takes a job into service on all threads; packets are accepted when this returns.
@@ -155,6 +190,21 @@ pub trait Dataplane: Send + Sync {
 
     /// The UDP addresses of the threads, in thread order; never empty.
     fn ports(&self) -> Vec<SocketAddr>;
+
+    /// Who receives datagrams. Must not wait for the threads.
+    fn path(&self) -> SwitchPath {
+        SwitchPath::default()
+    }
+
+    /// Who receives the datagrams of one job. Must not wait for the threads.
+    fn job_path(&self, _job_id: u32) -> JobPath {
+        JobPath::default()
+    }
+
+    /// Most elements of a packet that every path can take.
+    fn element_count_max(&self) -> u16 {
+        u16::MAX
+    }
 
     /// Ends the threads and closes the sockets; called once, after the last job was removed.
     fn stop(&self);

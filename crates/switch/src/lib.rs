@@ -12,4 +12,4 @@ pub mod dataplane_api;
 mod http;
 
 pub use config::Config;
-pub use daemon::{Daemon, DrainOutcome, Handle, StartError};
+pub use daemon::{Daemon, DrainOutcome, Handle, StartError, start_dataplane};

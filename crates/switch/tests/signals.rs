@@ -18,7 +18,7 @@ fn terminate_this_process() {
 fn the_first_sigterm_drains_and_the_second_cuts_it_short() {
     let mut config = Config::local(LOOPBACK);
     config.data.thread_count = 2;
-    let handle = Daemon::start_udp(&config).unwrap();
+    let handle = Daemon::start_own(&config).unwrap();
     let client = ControlClient::connect(&ClientConfig::new(handle.control_address().to_string())).unwrap();
     let daemon = std::thread::spawn(move || handle.run_until_stopped().unwrap());
     let admission = client.join(&parameters("train", 0, 1)).unwrap();

@@ -11,7 +11,9 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use fanin_host::{Buffer, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, Session, SessionConfig};
+use fanin_host::{
+    Buffer, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, Session, SessionConfig, WireFormat,
+};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -42,6 +44,9 @@ struct Connect {
     loss_seed: u64,
     timeout_ms: u64,
     spin_us: Option<u64>,
+    /// Datagrams in the p4app-switchML layout.
+    #[serde(default)]
+    p4app: bool,
 }
 
 /// One measurement.
@@ -121,6 +126,7 @@ impl Rank {
             element_count: connect.elements,
             element_format: format,
             transport: connect.transport.into(),
+            wire_format: if connect.p4app { WireFormat::P4app } else { WireFormat::Fanin },
             multicast: !connect.unicast,
             join_timeout: Duration::from_secs(60),
             collective_timeout: Duration::from_millis(connect.timeout_ms),

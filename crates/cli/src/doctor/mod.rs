@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
 }
 
 fn start_private(findings: &mut Findings) -> Option<Handle> {
-    match Daemon::start_udp(&Config::local(IpAddr::V4(Ipv4Addr::LOCALHOST))) {
+    match Daemon::start_own(&Config::local(IpAddr::V4(Ipv4Addr::LOCALHOST))) {
         Ok(handle) => {
             findings.good("switch", "none given (--switch, FANIN_SWITCH): a private one on this host is used");
             Some(handle)

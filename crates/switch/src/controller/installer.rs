@@ -53,5 +53,6 @@ fn job_install(assignment: &Assignment) -> JobInstall {
         slots_per_lane: assignment.slots_per_lane,
         element_count_max: assignment.element_count_max,
         wire_format: assignment.shape.wire_format,
+        has_checksum: assignment.has_checksum,
     }
 }

@@ -47,6 +47,7 @@ impl Service {
             data_address: self.0.data_address.clone(),
             lease_ms: self.0.read(|state, _| state.registry.limits().lease_ms),
             host_of_rank: assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
+            checksum: Some(assignment.has_checksum),
         }
     }
 }

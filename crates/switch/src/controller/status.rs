@@ -8,7 +8,7 @@ use fanin_control::proto::{
 };
 
 use super::Core;
-use crate::dataplane_api::{self, DataplaneCounters, JobInspection, TrafficCounters};
+use crate::dataplane_api::{self, DataPath, DataplaneCounters, JobInspection, TrafficCounters};
 
 /// One stuck data-plane thread makes every inspection slow; a status must come all the same, with less in it.
 const INSPECT_BUDGET: Duration = Duration::from_millis(500);
@@ -23,10 +23,12 @@ impl Core {
         let deadline = Instant::now() + INSPECT_BUDGET;
         for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
             job.counters = job_counters(&counters, job.job_id);
+            self.add_path(job);
             if Instant::now() < deadline {
                 self.add_inspection(job);
             }
         }
+        let path = self.dataplane.path();
         StatusResponse {
             protocol_version: PROTOCOL_VERSION,
             switch_version: env!("CARGO_PKG_VERSION").into(),
@@ -37,6 +39,10 @@ impl Core {
             counters: Some(traffic(&counters.total)),
             data_address: self.data_address.clone(),
             data_ports: self.dataplane.ports().iter().map(|address| address.port().into()).collect(),
+            data_path: data_path(path.path).into(),
+            data_path_reason: path.fallback_reason,
+            xdp_interfaces: path.interfaces,
+            xdp_counters: path.kernel.as_ref().map(traffic),
         }
     }
 
@@ -44,9 +50,16 @@ impl Core {
     pub(super) fn inspect(&self, job_id: u32) -> Option<InspectResponse> {
         let mut job = self.read(|state, now_ms| state.registry.status(job_id, now_ms))?;
         job.counters = job_counters(&self.dataplane.counters(), job_id);
+        self.add_path(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
         let lanes = lanes.into_iter().map(|found| lane(found, &job)).collect();
         Some(InspectResponse { job: Some(job), lanes })
+    }
+
+    fn add_path(&self, job: &mut JobStatus) {
+        let found = self.dataplane.job_path(job.job_id);
+        job.set_data_path(data_path(found.path));
+        job.data_path_reason = found.reason;
     }
 
     fn add_inspection(&self, job: &mut JobStatus) -> Option<JobInspection> {
@@ -71,6 +84,13 @@ fn rank_of_contributor(job: &JobStatus, contributor: u16) -> u32 {
 fn add_seen(worker: &mut WorkerStatus, seen: &dataplane_api::WorkerSeen) {
     worker.data_address = seen.address.map(|address| address.to_string()).unwrap_or_default();
     worker.packet_age_ms = seen.last_seen_ms;
+}
+
+fn data_path(path: DataPath) -> proto::DataPath {
+    match path {
+        DataPath::Sockets => proto::DataPath::Sockets,
+        DataPath::Xdp => proto::DataPath::Xdp,
+    }
 }
 
 fn job_counters(counters: &DataplaneCounters, job_id: u32) -> Option<proto::DataplaneCounters> {

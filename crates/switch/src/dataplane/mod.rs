@@ -5,11 +5,18 @@
 //! addresses it has learned; it shares nothing but a command mailbox and the
 //! counters it publishes a few times a second. A packet is received, decided
 //! about and put into an outgoing batch without a lock or an allocation.
+//!
+//! [`XdpDataplane`] puts the XDP program in front of these threads; they then
+//! serve what it leaves to them.
 
+mod carry;
+mod inspection;
+mod interfaces;
 mod outgoing;
 mod peers;
 mod publish;
 mod thread;
+mod xdp;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -18,10 +25,15 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fanin_net::{Loss, NetError, Options, UdpPort, Waker};
+use fanin_protocol::switchml::{JobConfig, WireFormat};
 
 use crate::dataplane_api::{
     Dataplane, DataplaneCounters, InstallError, JobInspection, JobInstall, LaneInspection, TrafficCounters, WorkerSeen,
 };
+
+pub use xdp::{XdpConfig, XdpDataplane};
+
+use carry::CarriedJob;
 
 /// How long a command may wait for its thread.
 const ANSWER_WAIT: Duration = Duration::from_millis(900);
@@ -59,8 +71,10 @@ impl Default for DataplaneConfig {
     }
 }
 
-pub(crate) enum Command {
+enum Command {
     Install(JobInstall, Sender<Result<(), InstallError>>),
+    /// A job that the XDP program serves.
+    Carry(Box<CarriedJob>, Sender<Result<(), InstallError>>),
     Remove(u32),
     Inspect(u32, Sender<Option<JobInspection>>),
     /// p4app-switchML carries no rank: workers are known by address.
@@ -113,9 +127,18 @@ impl UdpDataplane {
     }
 
     fn install_on_all(&self, job: &JobInstall) -> Result<(), InstallError> {
+        self.on_all(|reply| Command::Install(job.clone(), reply))
+    }
+
+    /// Makes the threads send what the XDP program leaves to them of a job.
+    fn carry(&self, job: &CarriedJob) -> Result<(), InstallError> {
+        self.on_all(|reply| Command::Carry(Box::new(job.clone()), reply))
+    }
+
+    fn on_all(&self, command: impl Fn(Sender<Result<(), InstallError>>) -> Command) -> Result<(), InstallError> {
         for handle in &self.threads {
             let (reply, answer) = bounded(1);
-            if !handle.tell(Command::Install(job.clone(), reply)) {
+            if !handle.tell(command(reply)) {
                 return Err(InstallError::NotRunning { why: format!("the thread of {} has ended", handle.address) });
             }
             answer.recv_timeout(ANSWER_WAIT).map_err(|_| InstallError::NotRunning {
@@ -212,6 +235,23 @@ impl Dataplane for UdpDataplane {
 impl Drop for UdpDataplane {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// A job as the switch programs know it.
+fn job_config(job: &JobInstall) -> JobConfig {
+    JobConfig {
+        job_id: job.job_id,
+        job_token: job.job_token,
+        worker_count: job.world_size,
+        lane_count: job.lane_count,
+        slots_per_lane: job.slots_per_lane,
+        element_count_max: job.element_count_max,
+        wire_format: match job.wire_format {
+            fanin_control::WireFormat::Unspecified | fanin_control::WireFormat::FaninV1 => WireFormat::Fanin,
+            fanin_control::WireFormat::P4appSwitchml => WireFormat::P4app,
+        },
+        has_checksum: job.has_checksum,
     }
 }
 

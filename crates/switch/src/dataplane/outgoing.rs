@@ -70,19 +70,25 @@ impl Outgoing {
         }
         self.group = Some(group);
         if group.destination.is_some() {
-            self.add_header_only(bytes, port, peers)?;
+            self.add_header_only(group, bytes, port, peers)?;
         }
         self.full.commit(bytes);
         Ok(())
     }
 
-    fn add_header_only(&mut self, bytes: usize, port: &mut UdpPort, peers: &Peers) -> Result<(), NetError> {
+    fn add_header_only(
+        &mut self,
+        group: Group,
+        bytes: usize,
+        port: &mut UdpPort,
+        peers: &Peers,
+    ) -> Result<(), NetError> {
         if self.headers.spare(HEADER_BYTES_MAX).is_err() {
             self.flush_headers(port, peers)?;
         }
         let aggregate = self.full.spare(bytes).expect("space was just written");
         if let Ok(space) = self.headers.spare(HEADER_BYTES_MAX) {
-            let header_bytes = without_payload(aggregate, space);
+            let header_bytes = without_payload(aggregate, peers.has_checksum(group.job_number), space);
             self.headers.commit(header_bytes);
         }
         Ok(())

@@ -18,6 +18,7 @@ struct JobPeers {
     in_group: Vec<bool>,
     /// Multicast groups by lane.
     groups: Vec<SocketAddr>,
+    has_checksum: bool,
 }
 
 /// Addresses learned by one data-plane thread.
@@ -42,7 +43,9 @@ impl Peers {
         let in_group = vec![false; addresses.len()];
         let group = |lane| (fanin_wire::multicast_group(job.job_token, lane), self.port).into();
         let groups = (0..job.lane_count).map(group).collect();
-        self.jobs[(job.job_id & 0xff) as usize] = Some(JobPeers { world_size, addresses, in_group, groups });
+        let has_checksum = job.has_checksum;
+        let peers = JobPeers { world_size, addresses, in_group, groups, has_checksum };
+        self.jobs[(job.job_id & 0xff) as usize] = Some(peers);
     }
 
     pub fn remove(&mut self, job_number: u8) {
@@ -110,6 +113,11 @@ impl Peers {
     /// Rank of a p4app-switchML worker, by its address.
     pub fn registered_rank(&self, source: SocketAddr) -> Option<u16> {
         self.registered.get(&source).map(|sender| sender.rank)
+    }
+
+    /// Whether a job's datagrams carry a checksum.
+    pub fn has_checksum(&self, job_number: u8) -> bool {
+        self.jobs[usize::from(job_number)].as_ref().is_none_or(|job| job.has_checksum)
     }
 
     /// Addresses of a job's workers on one lane, by rank.

@@ -4,6 +4,7 @@ use fanin_net::Counters;
 use fanin_protocol::DropReason;
 use fanin_protocol::switchml::{JobCounters, SwitchCounters};
 
+use super::carry::Carrying;
 use crate::dataplane_api::TrafficCounters;
 
 /// Datagrams and bytes of one job on one thread.
@@ -15,17 +16,30 @@ pub(super) struct JobTraffic {
     pub sent_bytes: u64,
 }
 
-/// The thread's totals.
-pub(super) fn total(net: &Counters, switch: &SwitchCounters) -> TrafficCounters {
+/// The thread's totals, less what the XDP program counts.
+pub(super) fn total(net: &Counters, switch: &SwitchCounters, carrying: &Carrying) -> TrafficCounters {
+    let mut drops = switch.drops;
+    drops[DropReason::UnknownJob as usize] += carrying.stray_datagrams;
     TrafficCounters {
-        received_datagrams: net.datagrams_received,
-        received_bytes: net.bytes_received,
-        sent_datagrams: net.datagrams_sent,
-        sent_bytes: net.bytes_sent,
         contributions: switch.contributions,
         aggregates: switch.aggregates,
         resends_answered: switch.replies,
-        drops: by_reason(&switch.drops),
+        drops: by_reason(&drops),
+        ..carrying.without(net)
+    }
+}
+
+/// What the XDP program counted.
+pub(super) fn kernel(counters: &fanin_xdp::Counters) -> TrafficCounters {
+    TrafficCounters {
+        received_datagrams: counters.received_datagrams,
+        received_bytes: counters.received_bytes,
+        sent_datagrams: counters.sent_datagrams,
+        sent_bytes: counters.sent_bytes,
+        contributions: counters.contributions,
+        aggregates: counters.aggregates,
+        resends_answered: counters.replies,
+        drops: by_reason(&counters.drops),
     }
 }
 

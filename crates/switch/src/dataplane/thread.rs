@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, TryRecvError};
 use fanin_net::{NetError, Patience, ReceiveBatch, UdpPort, Waker};
 use fanin_protocol::Verdict;
-use fanin_protocol::switchml::{self, Admitted, Context, JobConfig, JobSnapshot, Switch, WireFormat};
+use fanin_protocol::switchml::{self, Admitted, Context, Switch, WireFormat};
 use fanin_protocol::time::Time;
-use fanin_wire::ProbePath;
 use fanin_wire::generated::{HEADER_BYTES, MAGIC};
+use fanin_wire::{Kind, ProbePath, fanin};
 
-use super::Command;
+use super::carry::{CarriedJob, Carrying};
 use super::outgoing::{Group, Outgoing};
 use super::peers::Peers;
 use super::publish::{self, JobTraffic};
-use crate::dataplane_api::{
-    DataplaneCounters, IncompleteSlot, InstallError, JobInspection, JobInstall, LaneInspection, WorkerSeen,
-};
+use super::{Command, inspection, job_config};
+use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobInstall};
 
 /// How often a busy thread publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -34,9 +33,12 @@ pub(super) struct Thread {
     start: Instant,
     switch: Switch,
     jobs: Vec<JobInstall>,
+    carrying: Carrying,
     peers: Peers,
     traffic: Vec<JobTraffic>,
     outgoing: Outgoing,
+    /// Batches received so far.
+    batch: u64,
     /// Longest datagram of any installed job.
     datagram_bytes_max: usize,
 }
@@ -60,9 +62,11 @@ impl Thread {
             start,
             switch: Switch::new(),
             jobs: Vec::new(),
+            carrying: Carrying::default(),
             peers: Peers::new(port.local_addr().port()),
             traffic: vec![JobTraffic::default(); 256],
             outgoing: Outgoing::new(),
+            batch: 0,
             datagram_bytes_max: HEADER_BYTES,
             port,
         }
@@ -98,6 +102,7 @@ impl Thread {
             return Ok(true);
         }
         self.patience.renew();
+        self.batch += 1;
         let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
         for (datagram, source) in batch.iter_mut() {
             self.handle(now, datagram, source)?;
@@ -110,6 +115,9 @@ impl Thread {
     }
 
     fn handle(&mut self, now: Time, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        if self.carry(datagram, source)? {
+            return Ok(());
+        }
         let context = self.context(now, datagram, source);
         // A Probe's echo is as long as the Probe; nothing else exceeds the jobs' own datagrams.
         let bytes_max = self.datagram_bytes_max.max(datagram.len());
@@ -124,20 +132,63 @@ impl Thread {
             self.count(sender, datagram.len(), &verdict);
         }
         match verdict {
-            Verdict::Drop(_) => Ok(()),
-            Verdict::Refuse { bytes, .. } | Verdict::Reply { bytes } | Verdict::Missing { bytes } => {
-                self.outgoing.reply(bytes, source, &mut self.port)
-            }
-            Verdict::ProbeReply { bytes } => {
+            Verdict::ProbeReply { .. } => {
                 self.register_if_p4app(source);
                 let to = self.probe_destination(path, source);
-                self.outgoing.reply(bytes, to, &mut self.port)
+                self.send(&verdict, to)
             }
+            _ => self.send(&verdict, source),
+        }
+    }
+
+    /// Keeps what was just written to the outgoing space for the sender of the packet in hand, or for all.
+    fn send(&mut self, verdict: &Verdict, to: SocketAddr) -> Result<(), NetError> {
+        match *verdict {
+            Verdict::Drop(_) => Ok(()),
+            Verdict::Refuse { bytes, .. }
+            | Verdict::Reply { bytes }
+            | Verdict::Missing { bytes }
+            | Verdict::ProbeReply { bytes } => self.outgoing.reply(bytes, to, &mut self.port),
             Verdict::Multicast { job_number, lane, bytes, destination } => {
                 let group = Group { job_number, lane, destination };
                 self.outgoing.multicast(group, bytes, &mut self.port, &mut self.peers)
             }
         }
+    }
+
+    /// Sends what the XDP program could not. Returns whether that is all there is to be done about the datagram.
+    fn carry(&mut self, datagram: &[u8], source: SocketAddr) -> Result<bool, NetError> {
+        let Some(job) = self.carrying.find(datagram) else { return Ok(false) };
+        if fanin::Header::parse_unchecked(datagram).is_none_or(|header| header.kind != Kind::Aggregate) {
+            let is_dropped = job.report_stray();
+            self.carrying.stray_datagrams += u64::from(is_dropped);
+            return Ok(is_dropped);
+        }
+        let job_number = job.install.job_id as u8;
+        let space = self.outgoing.space(self.datagram_bytes_max, &mut self.port, &mut self.peers)?;
+        let completed = job.carrier.complete(datagram, space);
+        if let Some(lane) = completed.map(|completed| completed.lane)
+            && job.addresses_are_old(lane, self.batch)
+        {
+            for (rank, address) in (0..).zip(job.carrier.addresses(lane)) {
+                address.into_iter().for_each(|address| self.peers.learn(Admitted { job_number, lane, rank }, address));
+            }
+        }
+        self.carrying.traffic.received_datagrams += 1;
+        self.carrying.traffic.received_bytes += datagram.len() as u64;
+        let Some(completed) = completed else { return Ok(true) };
+        let verdict = match completed.receiver {
+            Some(_) => Verdict::Reply { bytes: completed.bytes },
+            None => {
+                let (lane, bytes, destination) = (completed.lane, completed.bytes, completed.destination);
+                Verdict::Multicast { job_number, lane, bytes, destination }
+            }
+        };
+        let (copies, bytes) = self.copies(job_number, completed.lane, &verdict);
+        self.carrying.traffic.sent_datagrams += copies;
+        self.carrying.traffic.sent_bytes += bytes;
+        self.send(&verdict, source)?;
+        Ok(true)
     }
 
     /// Both layouts share the ports: fanin datagrams begin with a magic
@@ -175,28 +226,31 @@ impl Thread {
     }
 
     fn count(&mut self, sender: Admitted, received_bytes: usize, verdict: &Verdict) {
-        let copy_count = || self.peers.destinations(sender.job_number, sender.lane).count() as u64;
-        let world_size = || self.peers.group(sender.job_number, sender.lane).len() as u64;
-        let (copies, bytes) = match *verdict {
+        let (copies, bytes) = self.copies(sender.job_number, sender.lane, verdict);
+        let traffic = &mut self.traffic[usize::from(sender.job_number)];
+        traffic.received_datagrams += 1;
+        traffic.received_bytes += received_bytes as u64;
+        traffic.sent_datagrams += copies;
+        traffic.sent_bytes += bytes;
+    }
+
+    /// Datagrams that a verdict sends, and their bytes.
+    fn copies(&self, job_number: u8, lane: u16, verdict: &Verdict) -> (u64, u64) {
+        match *verdict {
             Verdict::Drop(_) => (0, 0),
             Verdict::Multicast { bytes, destination: None, .. } => {
-                let copies = copy_count();
+                let copies = self.peers.destinations(job_number, lane).count() as u64;
                 (copies, bytes as u64 * copies)
             }
             Verdict::Multicast { bytes, .. } => {
-                let others = world_size() - 1;
+                let others = (self.peers.group(job_number, lane).len() as u64).saturating_sub(1);
                 (1 + others, bytes as u64 + others * HEADER_BYTES as u64)
             }
             Verdict::Refuse { bytes, .. }
             | Verdict::Reply { bytes }
             | Verdict::Missing { bytes }
             | Verdict::ProbeReply { bytes } => (1, bytes as u64),
-        };
-        let traffic = &mut self.traffic[usize::from(sender.job_number)];
-        traffic.received_datagrams += 1;
-        traffic.received_bytes += received_bytes as u64;
-        traffic.sent_datagrams += copies;
-        traffic.sent_bytes += bytes;
+        }
     }
 
     /// Carries out what the controller asked for; false to stop.
@@ -206,6 +260,10 @@ impl Thread {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
                 Ok(Command::Install(job, reply)) => {
                     let _ = reply.send(self.install(&job));
+                }
+                Ok(Command::Carry(job, reply)) => {
+                    self.start_carrying(*job);
+                    let _ = reply.send(Ok(()));
                 }
                 Ok(Command::Remove(job_id)) => self.remove(job_id),
                 Ok(Command::Inspect(job_id, reply)) => {
@@ -220,18 +278,9 @@ impl Thread {
     }
 
     fn install(&mut self, job: &JobInstall) -> Result<(), InstallError> {
-        let config = JobConfig {
-            job_id: job.job_id,
-            job_token: job.job_token,
-            worker_count: job.world_size,
-            lane_count: job.lane_count,
-            slots_per_lane: job.slots_per_lane,
-            element_count_max: job.element_count_max,
-            wire_format: match job.wire_format {
-                fanin_control::WireFormat::Unspecified | fanin_control::WireFormat::FaninV1 => WireFormat::Fanin,
-                fanin_control::WireFormat::P4appSwitchml => WireFormat::P4app,
-            },
-        };
+        // A job that moves from the XDP program to the sockets.
+        self.carrying.remove(job.job_id);
+        let config = job_config(job);
         self.switch.install(config).map_err(|error| match error {
             switchml::InstallError::JobNumberInUse => InstallError::JobNumberInUse { job_number: job.job_id as u8 },
             other => InstallError::Unsupported { what: format!("{other:?} of {config:?}") },
@@ -243,7 +292,17 @@ impl Thread {
         Ok(())
     }
 
+    fn start_carrying(&mut self, job: CarriedJob) {
+        self.peers.install(&job.install);
+        let bytes_max = HEADER_BYTES + usize::from(job.install.element_count_max) * 4;
+        self.datagram_bytes_max = self.datagram_bytes_max.max(bytes_max);
+        self.carrying.insert(job);
+    }
+
     fn remove(&mut self, job_id: u32) {
+        if self.carrying.remove(job_id) {
+            self.peers.remove(job_id as u8);
+        }
         if self.switch.remove(job_id) {
             self.peers.remove(job_id as u8);
             self.jobs.retain(|job| job.job_id != job_id);
@@ -254,16 +313,8 @@ impl Thread {
         let job = self.jobs.iter().find(|job| job.job_id == job_id)?;
         let snapshot = self.switch.inspect(job_id)?;
         let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
-        let workers = (0..job.world_size).map(|rank| WorkerSeen {
-            rank,
-            address: self.peers.address(job_id as u8, rank),
-            last_seen_ms: snapshot.last_seen[usize::from(rank)].map(|at| now.since(at).as_ns() / 1_000_000),
-        });
-        Some(JobInspection {
-            slots_in_use: snapshot.slots_in_use,
-            lanes: (0..job.lane_count).map(|lane| lane_inspection(&snapshot, lane)).collect(),
-            workers: workers.collect(),
-        })
+        let address = |rank| self.peers.address(job_id as u8, rank);
+        Some(inspection::describe(job, &snapshot, now, address))
     }
 
     fn publish(&mut self) {
@@ -271,7 +322,7 @@ impl Thread {
         // The reader holds the lock for a copy only; if it does so now, the
         // next round publishes.
         if let Ok(mut published) = self.published.try_lock() {
-            published.total = publish::total(&self.port.counters(), self.switch.counters());
+            published.total = publish::total(&self.port.counters(), self.switch.counters(), &self.carrying);
             published.jobs.clear();
             for job in &self.jobs {
                 if let Some(counters) = self.switch.job_counters(job.job_id) {
@@ -280,22 +331,5 @@ impl Thread {
                 }
             }
         }
-    }
-}
-
-fn lane_inspection(snapshot: &JobSnapshot, lane: u16) -> LaneInspection {
-    let Some(found) = snapshot.lanes.iter().find(|candidate| candidate.lane == lane) else {
-        return LaneInspection { lane, ..LaneInspection::default() };
-    };
-    LaneInspection {
-        lane,
-        slots_in_use: found.slots_in_use,
-        oldest_incomplete: found.oldest.first().map(|slot| IncompleteSlot {
-            slot_index: u32::from(slot.slot_index),
-            slot_parity: slot.slot_parity,
-            chunk_index: slot.chunk_index,
-            collective_tag: slot.collective_tag,
-            missing_ranks: slot.missing_ranks.clone(),
-        }),
     }
 }

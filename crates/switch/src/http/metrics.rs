@@ -12,9 +12,13 @@
 //! | `fanin_switch_aggregates_total` | slots | | completed |
 //! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
 //! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
+//! | `fanin_switch_data_path_info` | 1 | `data_path`, `interfaces`, `reason` | who receives datagrams, and why not XDP |
+//! | `fanin_switch_xdp_*` | as above | | the XDP program's share |
 //! | `fanin_job_*` | as above | `job`, `tenant`, `job_id` | the same for one job |
 //! | `fanin_job_slots`, `fanin_job_slots_in_use` | slots | `job`, … | allotted; waiting for contributions |
 //! | `fanin_job_slot_memory_bytes` | bytes | `job`, … | allotted |
+//! | `fanin_job_data_path_info` | 1 | `job`, …, `data_path`, `reason` | who receives the job's datagrams |
+//! | `fanin_job_checksum` | 0/1 | `job`, … | whether they carry a checksum |
 //! | `fanin_job_workers` | workers | `job`, …, `state` | joining, joined, attached, left, lost |
 //!
 //! The numbers are read when asked for: the data plane keeps plain counters and knows nothing of this format.
@@ -28,7 +32,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::view::worker_state;
+use super::view::{data_path, worker_state};
 
 /// Label names and values of one sample.
 type Labels = Vec<(&'static str, String)>;
@@ -101,9 +105,11 @@ impl Collector for Snapshot {
         encode_switch(&mut encoder, &self.0)?;
         for family in &COUNTERS {
             encode_counter(&mut encoder, family, "fanin_switch", &switch_samples(&self.0))?;
+            encode_counter(&mut encoder, family, "fanin_switch_xdp", &xdp_samples(&self.0))?;
             encode_counter(&mut encoder, family, "fanin_job", &job_samples(&self.0))?;
         }
         encode_drops(&mut encoder, "fanin_switch", &switch_samples(&self.0))?;
+        encode_drops(&mut encoder, "fanin_switch_xdp", &xdp_samples(&self.0))?;
         encode_drops(&mut encoder, "fanin_job", &job_samples(&self.0))?;
         encode_jobs(&mut encoder, &self.0.jobs)
     }
@@ -114,6 +120,10 @@ type Samples<'a> = Vec<(Labels, &'a DataplaneCounters)>;
 
 fn switch_samples(status: &StatusResponse) -> Samples<'_> {
     status.counters.iter().map(|counters| (Labels::new(), counters)).collect()
+}
+
+fn xdp_samples(status: &StatusResponse) -> Samples<'_> {
+    status.xdp_counters.iter().map(|counters| (Labels::new(), counters)).collect()
 }
 
 fn numbered(jobs: &[JobStatus]) -> impl Iterator<Item = &JobStatus> {
@@ -143,7 +153,13 @@ fn encode_switch(encoder: &mut DescriptorEncoder, status: &StatusResponse) -> Re
     let capacity = status.capacity.clone().unwrap_or_default();
     let memory = [("total", capacity.slot_memory_bytes_total), ("free", capacity.slot_memory_bytes_free)];
     let memory = memory.map(|(kind, bytes)| (vec![("kind", kind.to_string())], bytes as f64));
-    gauges(encoder, "fanin_switch_slot_memory", "Memory of all slots", Some(&Unit::Bytes), &memory)
+    gauges(encoder, "fanin_switch_slot_memory", "Memory of all slots", Some(&Unit::Bytes), &memory)?;
+    let path = vec![
+        ("data_path", data_path(status.data_path()).to_string()),
+        ("interfaces", status.xdp_interfaces.join(",")),
+        ("reason", status.data_path_reason.clone()),
+    ];
+    gauges(encoder, "fanin_switch_data_path_info", "Who receives datagrams", None, &[(path, 1.0)])
 }
 
 fn encode_jobs(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<(), Error> {
@@ -155,8 +171,17 @@ fn encode_jobs(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<()
     gauges(encoder, "fanin_job_slots_in_use", "Slots that wait for contributions", None, &in_use)?;
     let memory = each(|job| job.slot_memory_bytes as f64);
     gauges(encoder, "fanin_job_slot_memory", "Slot memory allotted", Some(&Unit::Bytes), &memory)?;
+    let paths: Vec<_> = numbered(jobs).map(|job| (path_labels(job), 1.0)).collect();
+    gauges(encoder, "fanin_job_data_path_info", "Who receives the job's datagrams", None, &paths)?;
+    let checksum = each(|job| f64::from(u8::from(job.checksum.unwrap_or(true))));
+    gauges(encoder, "fanin_job_checksum", "Whether datagrams carry a checksum", None, &checksum)?;
     let workers: Vec<_> = numbered(jobs).flat_map(worker_samples).collect();
     gauges(encoder, "fanin_job_workers", "Workers by state", None, &workers)
+}
+
+fn path_labels(job: &JobStatus) -> Labels {
+    let path = [("data_path", data_path(job.data_path()).to_string()), ("reason", job.data_path_reason.clone())];
+    job_labels(job).into_iter().chain(path).collect()
 }
 
 fn worker_samples(job: &JobStatus) -> Vec<(Labels, f64)> {

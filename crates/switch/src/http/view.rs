@@ -2,7 +2,7 @@
 
 use fanin_control::WireFormat;
 use fanin_control::proto::{
-    Collective, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
+    Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
 };
 use serde::Serialize;
 
@@ -12,6 +12,10 @@ pub(super) struct SwitchView {
     uptime_ms: u64,
     draining: bool,
     data_ports: Vec<u32>,
+    data_path: &'static str,
+    data_path_reason: String,
+    xdp_interfaces: Vec<String>,
+    xdp_traffic: Option<TrafficView>,
     slot_memory_bytes_total: u64,
     slot_memory_bytes_free: u64,
     job_count: u32,
@@ -51,6 +55,9 @@ struct JobView {
     slots_per_lane: u32,
     element_count_max: u32,
     wire_format: &'static str,
+    data_path: &'static str,
+    data_path_reason: String,
+    checksum: bool,
     slot_memory_bytes: u64,
     slots_in_use: u32,
     slot_count: u32,
@@ -84,12 +91,17 @@ struct CollectiveView {
 
 impl From<StatusResponse> for SwitchView {
     fn from(status: StatusResponse) -> Self {
+        let data_path = data_path(status.data_path());
         let capacity = status.capacity.unwrap_or_default();
         Self {
+            data_path,
             version: status.switch_version,
             uptime_ms: status.uptime_ms,
             draining: status.draining,
             data_ports: status.data_ports,
+            data_path_reason: status.data_path_reason,
+            xdp_interfaces: status.xdp_interfaces,
+            xdp_traffic: status.xdp_counters.map(TrafficView::from),
             slot_memory_bytes_total: capacity.slot_memory_bytes_total,
             slot_memory_bytes_free: capacity.slot_memory_bytes_free,
             job_count: capacity.job_count,
@@ -121,6 +133,9 @@ impl From<JobStatus> for JobView {
         Self {
             state: job_state(job.state()),
             wire_format: wire_format(job.wire_format()),
+            data_path: data_path(job.data_path()),
+            data_path_reason: job.data_path_reason,
+            checksum: job.checksum.unwrap_or(true),
             job_id: job.job_id,
             job_name: job.job_name,
             run_id: job.run_id,
@@ -189,6 +204,14 @@ pub(super) fn worker_state(state: WorkerState) -> &'static str {
         WorkerState::Left => "left",
         WorkerState::Lost => "lost",
         WorkerState::Unspecified => "unknown",
+    }
+}
+
+pub(super) fn data_path(path: DataPath) -> &'static str {
+    match path {
+        DataPath::Sockets => "sockets",
+        DataPath::Xdp => "xdp",
+        DataPath::Unspecified => "unknown",
     }
 }
 

@@ -78,7 +78,8 @@ pub struct JobArguments {
 impl RunArguments {
     /// The fleet for these flags; a `link` puts ranks into namespaces.
     pub fn setting(&self, ranks: u16, link: Option<Link>, baselines: Option<Baselines>) -> Setting {
-        Setting { ranks, timeout_ms: self.timeout * 1000, spin_us: self.spin_us, link, baselines }
+        let (timeout_ms, spin_us) = (self.timeout * 1000, self.spin_us);
+        Setting { ranks, timeout_ms, spin_us, switch_flags: Vec::new(), link, baselines }
     }
 
     /// One all-reduce in each round.
@@ -97,7 +98,7 @@ impl BaselineArguments {
 impl LinkArguments {
     /// The link, if there is to be one.
     pub fn link(&self) -> Option<Link> {
-        self.net.map(|rate_bps| Link { rate_bps, mtu_bytes: self.mtu.unwrap_or(1500) })
+        self.net.map(|rate_bps| Link { rate_bps, mtu_bytes: self.mtu.unwrap_or(1500), takes_xdp: false })
     }
 }
 

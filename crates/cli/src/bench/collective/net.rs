@@ -13,6 +13,7 @@ use crate::bench::output::{Findings, OutputArguments};
 use crate::bench::statistics::median_ratio;
 use crate::bench::units::{parse_bytes, parse_rate};
 use crate::net::Link;
+use crate::switch::{Datapath, OnOff};
 
 const ABOUT: &str = "Puts every rank and the switch into a network namespace of its own (root), shapes every link with htb, and \
 removes all of it at the end, after Ctrl-C too.
@@ -43,6 +44,12 @@ pub struct Arguments {
     /// How float sums travel.
     #[arg(long, value_enum, default_value = "int32", value_name = "LIST", value_delimiter = ',')]
     element_format: Vec<Format>,
+    /// Who receives datagrams at the switch. What XDP sends does not pass the shaping of the switch's links.
+    #[arg(long, value_enum, default_value = "sockets", value_name = "PATH")]
+    datapath: Datapath,
+    /// Whether datagrams carry a checksum.
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    checksum: OnOff,
     #[command(flatten)]
     job: JobArguments,
     #[command(flatten)]
@@ -56,10 +63,12 @@ pub struct Arguments {
 /// Measures.
 pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     let tensors = tensors(&arguments.sizes, &arguments.dtypes)?;
-    let link = Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu };
+    let link =
+        Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu, takes_xdp: arguments.datapath == Datapath::Xdp };
     let name = |format: Format| job_name((arguments.element_format.len() > 1).then(|| format.name().to_owned()));
     let jobs = arguments.element_format.iter().map(|&format| (name(format), arguments.job.job(format, 0.0)));
-    let setting = arguments.run.setting(arguments.ranks, Some(link), arguments.baselines.wanted());
+    let mut setting = arguments.run.setting(arguments.ranks, Some(link), arguments.baselines.wanted());
+    setting.switch_flags = switch_flags(arguments);
     let (mut cases, baselines) = arguments.run.experiment(setting, jobs.collect(), tensors).run()?;
     cases.iter_mut().for_each(compare_with_ring);
     let mbit = arguments.rate as f64 / 1e6;
@@ -70,6 +79,13 @@ pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     });
     let figure = Axes::time_over_size(title).figure(&cases);
     Ok(findings(asked, cases, baselines, figure))
+}
+
+fn switch_flags(arguments: &Arguments) -> Vec<&'static str> {
+    let xdp = ["--datapath", "xdp", "--no-fallback"];
+    let no_checksum = ["--checksum", "off"];
+    let xdp = xdp.into_iter().filter(|_| arguments.datapath == Datapath::Xdp);
+    xdp.chain(no_checksum.into_iter().filter(|_| arguments.checksum == OnOff::Off)).collect()
 }
 
 fn compare_with_ring(case: &mut Case) {

@@ -33,6 +33,8 @@ pub struct Setting {
     pub timeout_ms: u64,
     /// How long lanes and switch poll; `None`: their own choice.
     pub spin_us: Option<u64>,
+    /// Further flags of `fanin switch`.
+    pub switch_flags: Vec<&'static str>,
     /// `None`: loopback.
     pub link: Option<Link>,
     /// `None`: fanin is compared with itself only.

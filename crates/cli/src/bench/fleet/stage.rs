@@ -30,15 +30,15 @@ impl Stage {
     pub fn build(setting: &Setting) -> anyhow::Result<Stage> {
         let network = setting.link.map(|link| Network::build(std::process::id(), setting.ranks, link)).transpose()?;
         let (switch_place, places) = places(network.as_ref(), setting.ranks)?;
-        let (switch, controller) = start_switch(&switch_place, setting.spin_us)?;
+        let (switch, controller) = start_switch(&switch_place, setting.spin_us, &setting.switch_flags)?;
         Ok(Stage { switch, controller, places, _network: network })
     }
 }
 
-fn start_switch(place: &Place, spin_us: Option<u64>) -> anyhow::Result<(Process, String)> {
+fn start_switch(place: &Place, spin_us: Option<u64>, further: &[&str]) -> anyhow::Result<(Process, String)> {
     let mut command = own_command()?;
     let flags = ["switch", "--bind", &place.address, "--json", "--end-with-parent"];
-    command.extend(flags.map(OsString::from));
+    command.extend(flags.iter().chain(further).map(OsString::from));
     if let Some(spin_us) = spin_us {
         command.extend(["--spin-us".into(), OsString::from(spin_us.to_string())]);
     }
