@@ -13,9 +13,9 @@ const WINDOW_BYTES_DEFAULT: u64 = 512 << 10;
 /// How long a thread polls before it sleeps: a few times what waking it on
 /// another core takes. It gives its core to others between two looks.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
-/// All workers' windows on one host. What is under way at a time should stay in the caches of the cores; but with more threads
-/// than cores, every window more is a turn of every thread more.
-const WINDOWS_SAME_HOST: u64 = 2 << 20;
+/// All workers' windows on one host: what is under way at a time should stay
+/// in the cache of the core that sums it.
+const WINDOWS_SAME_HOST: u64 = 1 << 20;
 /// Two super-packets, so that one can be summed while the next is written.
 const WINDOW_MIN: u64 = 128 << 10;
 /// Round trip that a pool is sized for when none is given: mostly the time
