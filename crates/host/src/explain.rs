@@ -66,12 +66,11 @@ impl<'a> Explainer<'a> {
     /// A collective that did not complete in time.
     pub fn timeout(&self, collective: &Collective, answer: Option<&InspectResponse>) -> String {
         let mut text = format!(
-            "{}: {} timed out after {:.1} s with {} of {} blocks done",
+            "{}: {} timed out after {:.1} s with {} done",
             self.who(),
             name(collective),
             self.shared.config.collective_timeout.as_secs_f64(),
-            collective.blocks_done(),
-            collective.block_count
+            collective.progress()
         );
         self.add_own_oldest(&mut text);
         match answer {

@@ -106,7 +106,7 @@ impl Local {
 
     /// Queues a collective; it ends by `Collective::release`.
     pub fn submit(&self, collective: &Arc<Collective>, request: Request, rank: u16, world_size: u16) {
-        let call = call(&request, collective.sequence, collective.tag, rank, world_size);
+        let call = call(&request, collective, rank, world_size);
         lock(&self.queue).jobs.push_back(Job { collective: collective.clone(), call, request });
     }
 
@@ -271,7 +271,7 @@ impl Uplink for ToSwitch {
 }
 
 /// The request as one rank's part in a vector that all ranks see.
-fn call(request: &Request, sequence: u64, tag: u32, rank: u16, world_size: u16) -> Call {
+fn call(request: &Request, collective: &Collective, rank: u16, world_size: u16) -> Call {
     let bytes = vector_bytes(request);
     let (all, none) = (0..bytes, 0..0);
     let shard_bytes = bytes / usize::from(world_size);
@@ -285,8 +285,8 @@ fn call(request: &Request, sequence: u64, tag: u32, rank: u16, world_size: u16) 
     };
     let (operation, element) = combination(request);
     Call {
-        sequence,
-        tag,
+        sequence: collective.sequence,
+        tag: collective.tag,
         description: request.describe(),
         operation,
         element,
@@ -300,6 +300,7 @@ fn call(request: &Request, sequence: u64, tag: u32, rank: u16, world_size: u16) 
         receives,
         input: request.input,
         output: request.output,
+        windows_done: collective.counter(),
     }
 }
 

@@ -26,12 +26,15 @@ const GROUP_ATTEMPT_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Prober {
     pub job_id: u32,
     pub job_token: u32,
+    /// The contributor's number in datagrams, which is the host's where ranks are grouped.
     pub rank: u16,
     pub lane: u16,
     /// First slot of the lane.
     pub slot_index: u16,
     /// Whether the job's datagrams carry a checksum.
     pub has_checksum: bool,
+    /// The session's own rank, for messages.
+    pub session_rank: u16,
 }
 
 /// One question: how it is asked, and how long.
@@ -78,7 +81,7 @@ pub(crate) fn check(
              UDP in one direction. Open the switch's data ports for UDP both ways"
         )
     };
-    Err(Error::new(ErrorKind::Path, format!("rank {}: {why}", prober.rank)))
+    Err(Error::new(ErrorKind::Path, format!("rank {}: {why}", prober.session_rank)))
 }
 
 /// A port on which the lane gets the sums for all ranks, if the network

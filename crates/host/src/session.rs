@@ -463,6 +463,7 @@ fn open_lane(
         lane,
         slot_index: (u32::from(lane) * worker_config.slots_per_lane) as u16,
         has_checksum: worker_config.has_checksum,
+        session_rank: config.rank,
     };
     let element_format = config.element_format.on_wire();
     path::check(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?;

@@ -38,6 +38,7 @@ pub(crate) struct Collective {
     pub bytes: u64,
     /// What lanes read and write; none where shared memory carries the collective.
     memory: Option<Memory>,
+    /// What is counted: blocks on the lanes, windows in shared memory.
     pub block_count: u64,
     pub submitted: Instant,
     /// How long those who wait for it poll.
@@ -45,7 +46,7 @@ pub(crate) struct Collective {
     /// Lanes that may still touch the memory.
     lanes_active: AtomicU16,
     non_finite_blocks: AtomicU64,
-    blocks_done: AtomicU64,
+    blocks_done: Arc<AtomicU64>,
     failure: Mutex<Option<Error>>,
     state: Mutex<State>,
     ended: Condvar,
@@ -74,7 +75,7 @@ impl Collective {
             spin,
             lanes_active: AtomicU16::new(part_count),
             non_finite_blocks: AtomicU64::new(0),
-            blocks_done: AtomicU64::new(0),
+            blocks_done: Arc::default(),
             failure: Mutex::new(None),
             state: Mutex::new(State::default()),
             ended: Condvar::new(),
@@ -100,6 +101,17 @@ impl Collective {
 
     pub fn blocks_done(&self) -> u64 {
         self.blocks_done.load(Ordering::Relaxed)
+    }
+
+    /// What [`Collective::blocks_done`] reads, for who counts elsewhere.
+    pub fn counter(&self) -> Arc<AtomicU64> {
+        self.blocks_done.clone()
+    }
+
+    /// "3 of 40 blocks".
+    pub fn progress(&self) -> String {
+        let unit = if self.memory.is_some() { "blocks" } else { "windows" };
+        format!("{} of {} {unit}", self.blocks_done(), self.block_count)
     }
 
     pub fn is_done(&self) -> bool {
@@ -199,11 +211,10 @@ impl Ticket {
         Error::new(
             ErrorKind::TimedOut,
             format!(
-                "collective #{} ({}) has not completed yet: {} of {} blocks",
+                "collective #{} ({}) has not completed yet: {}",
                 collective.sequence,
                 collective.description,
-                collective.blocks_done(),
-                collective.block_count
+                collective.progress()
             ),
         )
     }

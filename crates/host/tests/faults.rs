@@ -141,25 +141,27 @@ fn a_wrong_address_is_an_error_at_once() {
 
 #[test]
 fn abort_ends_what_is_in_progress() {
-    let world = World::new(2);
-    let errors = world.run(
-        |config| config,
-        |rank, session| {
-            if rank == 1 {
-                std::thread::sleep(Duration::from_millis(800));
-                return None;
-            }
-            std::thread::scope(|scope| {
-                let waiting = scope.spawn(|| sum(&session, 100).err());
-                std::thread::sleep(Duration::from_millis(200));
-                session.abort("the user pressed a key");
-                waiting.join().expect("no panic")
-            })
-        },
-    );
-    let error = errors[0].as_ref().expect("aborted");
-    assert_eq!(error.kind, ErrorKind::Aborted);
-    contains_all(error, &["pressed a key"]);
+    for world in World::on_each_path(4) {
+        let errors = world.run(
+            |config| config,
+            |rank, session| {
+                if rank == 3 {
+                    std::thread::sleep(Duration::from_millis(800));
+                    return None;
+                }
+                std::thread::scope(|scope| {
+                    let waiting = scope.spawn(|| sum(&session, 100).err());
+                    std::thread::sleep(Duration::from_millis(200));
+                    session.abort("the user pressed a key");
+                    waiting.join().expect("no panic")
+                })
+            },
+        );
+        for error in errors[..3].iter().map(|error| error.as_ref().expect("aborted")) {
+            assert_eq!(error.kind, ErrorKind::Aborted, "{:?}: {error}", world.path);
+            contains_all(error, &["pressed a key"]);
+        }
+    }
 }
 
 #[test]
@@ -181,6 +183,7 @@ const SHARED: [Path; 2] = [Path::SharedMemory, Path::TwoHosts];
 
 #[test]
 fn in_shared_memory_a_rank_that_does_not_call_is_named() {
+    const UNIT: &str = "with 0 of 1 windows done";
     for path in SHARED {
         let errors = World::on(path, 4).run(patient, |rank, session| {
             if rank == 3 {
@@ -194,7 +197,8 @@ fn in_shared_memory_a_rank_that_does_not_call_is_named() {
             assert!(matches!(error.kind, ErrorKind::TimedOut | ErrorKind::Aborted | ErrorKind::PeerLost), "{error}");
         }
         let timed_out = errors.iter().flatten().filter(|error| error.kind == ErrorKind::TimedOut);
-        let named = timed_out.filter(|error| error.message.contains("rank 3 is in no collective"));
+        let is_named = |message: &str| message.contains("rank 3 is in no collective") && message.contains(UNIT);
+        let named = timed_out.filter(|error| is_named(&error.message));
         assert!(named.count() >= 1, "{path:?}: {errors:?}");
     }
 }
@@ -239,30 +243,6 @@ fn hosts_that_disagree_are_a_mismatch() {
     assert!(errors.iter().all(Option::is_some), "all ranks end with an error");
     let mismatch = errors.iter().flatten().find(|error| error.kind == ErrorKind::Mismatch).expect("one is refused");
     contains_all(mismatch, &["x 1000", "x 1001"]);
-}
-
-#[test]
-fn in_shared_memory_abort_ends_what_is_in_progress() {
-    for path in SHARED {
-        let errors = World::on(path, 4).run(
-            |config| config,
-            |rank, session| {
-                if rank == 3 {
-                    std::thread::sleep(Duration::from_millis(800));
-                    return None;
-                }
-                std::thread::scope(|scope| {
-                    let waiting = scope.spawn(|| sum(&session, 100).err());
-                    std::thread::sleep(Duration::from_millis(200));
-                    session.abort("the user pressed a key");
-                    waiting.join().expect("no panic")
-                })
-            },
-        );
-        let error = errors[0].as_ref().expect("aborted");
-        assert_eq!(error.kind, ErrorKind::Aborted);
-        contains_all(error, &["pressed a key"]);
-    }
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 use std::env;
 use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fanin_numeric::sum::{Element, Operation};
@@ -157,6 +158,7 @@ impl Rank {
             receives: 0..bytes,
             input: memory,
             output: memory,
+            windows_done: Arc::default(),
         }
     }
 }

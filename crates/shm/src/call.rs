@@ -1,6 +1,8 @@
 //! What a rank asks for, what it tells the others about it, and how that is checked.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use fanin_numeric::sum::{Element, Operation, Reduction};
 
@@ -45,6 +47,9 @@ pub struct Call {
     pub input: *const u8,
     /// `receives.len()` bytes. It may overlap `input` only where both hold the same part of the vector (in place).
     pub output: *mut u8,
+    /// Raised by one for every window of the vector that this rank is done with, for whoever reports how far it is. An empty
+    /// vector counts as one window; registered memory is summed in one go, and its windows are counted at the end.
+    pub windows_done: Arc<AtomicU64>,
 }
 
 /// Descriptors are this many words in shared memory.

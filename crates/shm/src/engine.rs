@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use fanin_numeric::sum::{Reduction, Stores};
 
@@ -137,6 +138,7 @@ impl<'a> Engine<'a> {
             // touches an output, and each rank has a share of its own.
             unsafe { reduction.apply(&self.inputs, &outputs, piece.len(), self.stores) }
         }
+        self.count_windows(self.call.bytes.div_ceil(self.shared.window_bytes()) as u64);
         Ok(())
     }
 
@@ -191,6 +193,19 @@ impl Work for Engine<'_> {
     }
 
     fn deliver(&mut self, window: u32) {
+        self.write_output(window);
+        self.count_windows(1);
+    }
+}
+
+impl Engine<'_> {
+    /// For reports, so nothing depends on the order.
+    fn count_windows(&self, count: u64) {
+        self.call.windows_done.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The own output's part of `window`.
+    fn write_output(&mut self, window: u32) {
         let range = self.range(window);
         let own = overlap(&range, &self.call.receives);
         if own.is_empty() {

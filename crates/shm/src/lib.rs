@@ -17,6 +17,8 @@
 //! Nothing has a name in a file system: a killed job leaves nothing behind.
 //!
 //! ```
+//! use std::sync::Arc;
+//!
 //! use fanin_numeric::sum::{Element, Operation};
 //! use fanin_shm::{Call, Config, Group};
 //!
@@ -36,6 +38,7 @@
 //!     receives: 0..bytes,
 //!     input: tensor.as_ptr().cast(),
 //!     output: tensor.as_mut_ptr().cast(),
+//!     windows_done: Arc::default(),
 //! };
 //! // SAFETY: the tensor lives on this stack frame and nobody else touches it.
 //! unsafe { group.run(&call, None)? };

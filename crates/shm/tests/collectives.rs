@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Random, expected, small_windows, sum_floats, tensor, with_ranks};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::{Random, WINDOW_BYTES, expected, small_windows, sum_floats, tensor, with_ranks};
 use fanin_numeric::sum::{Element, Operation, Reduction};
 use fanin_shm::{Call, Group, Region};
 
@@ -189,11 +192,14 @@ fn check(case: &Case, sequence: u64, group: &mut Group, rank: usize, memories: &
         receives: receives.clone(),
         input: memory[input_at..].as_ptr(),
         output: memory[output_at..].as_mut_ptr(),
+        windows_done: Arc::default(),
     };
     // SAFETY: both ranges lie in this rank's own memory.
     unsafe { group.run(&call, None) }.unwrap_or_else(|error| panic!("{case:?}: {error}"));
     let first = memory.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
     assert_eq!(first, None, "{case:?}: rank {rank}, output at {output_at}: first wrong byte");
+    let windows_done = call.windows_done.load(Ordering::Relaxed);
+    assert_eq!(windows_done, call.bytes.div_ceil(WINDOW_BYTES).max(1) as u64, "{case:?}");
 }
 
 #[test]

@@ -215,7 +215,7 @@ impl Worker {
         let does = match &self.running {
             None => format!("in no collective, {} done", self.collectives_done),
             Some(running) => format!(
-                "in #{} ({}) for {} ms, {} of {} blocks",
+                "in #{} ({}) for {} ms, {} of {} parts done",
                 running.sequence,
                 running.description,
                 running.elapsed_ms,

@@ -19,6 +19,7 @@ fn all_reduce(region: &Region) -> Call {
         receives: 0..region.len(),
         input: region.as_ptr(),
         output: region.as_ptr(),
+        windows_done: Arc::default(),
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -15,9 +16,17 @@ pub fn fresh_key() -> String {
     format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// Bytes of a small window.
+pub const WINDOW_BYTES: usize = 4096;
+
 /// Small windows, so that short vectors fill many.
 pub fn small_windows(key: &str, rank: u16, size: u16) -> Config {
-    Config { window_bytes: 4096, depth: 4, form_timeout: Duration::from_secs(20), ..Config::new(key, rank, size) }
+    Config {
+        window_bytes: WINDOW_BYTES,
+        depth: 4,
+        form_timeout: Duration::from_secs(20),
+        ..Config::new(key, rank, size)
+    }
 }
 
 /// Runs `rank` once per rank, each on a thread with its group, and returns what they return, in rank order.
@@ -82,6 +91,7 @@ pub fn all_reduce(sequence: u64, element: Element, memory: *mut u8, bytes: usize
         receives: 0..bytes,
         input: memory,
         output: memory,
+        windows_done: Arc::default(),
     }
 }
 
