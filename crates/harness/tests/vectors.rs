@@ -1,13 +1,7 @@
 //! Plays the conformance vectors to the switch program, and shows that a
 //! wrong one fails.
 
-use std::path::Path;
-
-use fanin_harness::vectors::{Mismatch, ProgramTarget, Vector, load_folder, replay};
-
-fn folder() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors"))
-}
+use fanin_harness::vectors::{Mismatch, ProgramTarget, Vector, replay, suite};
 
 fn play(vector: &Vector) -> Result<usize, Mismatch> {
     replay("inline.toml", vector, &mut ProgramTarget::default())
@@ -15,19 +9,7 @@ fn play(vector: &Vector) -> Result<usize, Mismatch> {
 
 #[test]
 fn every_vector_passes_on_the_switch_program() {
-    let vectors = load_folder(folder()).unwrap();
-    let outcomes: Vec<_> =
-        vectors.iter().map(|(file, vector)| replay(file, vector, &mut ProgramTarget::default())).collect();
-    let failures: Vec<String> =
-        outcomes.iter().filter_map(|outcome| Some(outcome.as_ref().err()?.to_string())).collect();
-    let packets: usize = outcomes.iter().flatten().sum();
-    println!("{} of {} vectors, {packets} packets", vectors.len() - failures.len(), vectors.len());
-    if cfg!(feature = "canary") {
-        let found = failures.iter().any(|failure| failure.starts_with("appendix_a_trace.toml, step 4 (t5"));
-        return assert!(found, "the deliberate bug went unseen: {failures:?}");
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(vectors.len() >= 40, "only {} vectors found", vectors.len());
+    suite::replay_all(|_| true, ProgramTarget::default).assert_all_passed();
 }
 
 const SUM: &str = r#"
@@ -52,6 +34,7 @@ fn mismatch_of(right: &str, wrong: &str) -> String {
 
 #[test]
 fn a_wrong_vector_fails_and_says_where() {
+    suite::assert_wrong_vectors_fail(ProgramTarget::default);
     assert_eq!(play(&Vector::parse(SUM).unwrap()), Ok(2));
     assert_eq!(
         mismatch_of("[11, 22]", "[11, 23]"),

@@ -18,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fanin_harness::vectors::{Exchange, Outcome, Source, Target, Vector, load_folder, replay};
+use fanin_harness::vectors::{Exchange, Outcome, Source, Target, load_folder, replay, suite};
 use fanin_protocol::DropReason;
 use fanin_protocol::switchml::{JobConfig, WireFormat};
 use fanin_switch::dataplane::{DataplaneConfig, UdpDataplane, XdpConfig, XdpDataplane};
@@ -372,40 +372,12 @@ fn probe_header(config: &JobConfig, slot_index: u16, rank: u16) -> fanin::Header
 
 #[test]
 fn every_vector_passes_on_the_data_plane() {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors"));
-    let vectors = load_folder(folder).unwrap();
-    let mut failures = Vec::new();
-    let mut packets = 0;
-    for (file, vector) in &vectors {
-        match replay(file, vector, &mut DaemonTarget::start()) {
-            Ok(sent) => packets += sent,
-            Err(mismatch) => failures.push(mismatch.to_string()),
-        }
-    }
-    println!("{} of {} vectors, {packets} packets", vectors.len() - failures.len(), vectors.len());
-    if cfg!(feature = "canary") {
-        let found = failures.iter().any(|failure| failure.starts_with("appendix_a_trace.toml, step 4 (t5"));
-        return assert!(found, "the deliberate bug went unseen: {failures:?}");
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(vectors.len() >= 40, "only {} vectors found", vectors.len());
+    suite::replay_all(|_| true, DaemonTarget::start).assert_all_passed();
 }
 
 #[test]
 fn a_wrong_vector_fails_on_the_data_plane_too() {
-    let play = |expect: &str| {
-        let text = format!(
-            "title = \"a sum\"\nsource = \"this test\"\n[job]\nworker_count = 1\n[[step]]\n\
-             send = {{ rank = 0, elements = [1] }}\nexpect = {{ {expect} }}\n"
-        );
-        replay("inline.toml", &Vector::parse(&text).unwrap(), &mut DaemonTarget::start())
-            .map_err(|error| error.to_string())
-    };
-    assert_eq!(play("verdict = \"multicast\", elements = [1]"), Ok(1));
-    let wrong_sum = play("verdict = \"multicast\", elements = [2]").unwrap_err();
-    assert!(wrong_sum.ends_with("elements of the answer to rank 0: expected [2], got [1]"), "{wrong_sum}");
-    let silence = play("verdict = \"drop\", reason = \"stale_chunk\"").unwrap_err();
-    assert!(silence.ends_with("verdict: expected drop, got multicast"), "{silence}");
+    suite::assert_wrong_vectors_fail(DaemonTarget::start);
 }
 
 #[test]

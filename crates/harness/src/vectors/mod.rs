@@ -9,6 +9,7 @@ mod check;
 mod format;
 mod packet;
 mod program;
+pub mod suite;
 
 use std::fmt;
 use std::path::Path;
