@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Random, largest_below_pow2, pow2};
-use fanin_numeric::block_fixed::*;
+use common::{Random, largest_below_pow2, pow2, wire_format};
+use fanin_numeric::block_fixed::{self, *};
 use fanin_numeric::{BlockExponent, accumulate, float16};
 use proptest::prelude::*;
 
@@ -111,27 +111,9 @@ proptest! {
 
     /// f16 and bf16 tensors are the f32 tensors of the same values, rounded once more at the end.
     #[test]
-    fn sixteen_bit_tensors_agree_with_f32(bits in proptest::collection::vec(any::<u16>(), 0..70), n in 1..=WORKERS_MAX) {
-        type Format = (fn(u16) -> f32, fn(f32) -> u16, fn(&[u16]) -> BlockExponent, fn(&[u16], f32, &mut [u8]),
-            fn(&[u8], f32, f32, &mut [u16]));
-        let formats: [Format; 2] = [
-            (float16::f16_to_f32, float16::f32_to_f16, exponent_f16, quantize_f16, dequantize_f16),
-            (float16::bf16_to_f32, float16::f32_to_bf16, exponent_bf16, quantize_bf16, dequantize_bf16),
-        ];
-        for (widen, narrow, exponent, quantize, dequantize) in formats {
-            let bits: Vec<u16> = bits.iter().copied().filter(|x| widen(*x).is_finite()).collect();
-            let wide: Vec<f32> = bits.iter().map(|x| widen(*x)).collect();
-            prop_assert_eq!(exponent(&bits), exponent_f32(&wide));
-            let f = scale(exponent(&bits), n);
-            let (mut payload, mut expected) = (vec![0; 4 * bits.len()], vec![0; 4 * bits.len()]);
-            quantize(&bits, f, &mut payload);
-            quantize_f32(&wide, f, &mut expected);
-            prop_assert_eq!(&payload, &expected);
-            let (mut out, mut wide_out) = (vec![0; bits.len()], vec![0.0; bits.len()]);
-            dequantize(&payload, f, 1.0, &mut out);
-            dequantize_f32(&payload, f, 1.0, &mut wide_out);
-            prop_assert_eq!(out, wide_out.into_iter().map(narrow).collect::<Vec<_>>());
-        }
+    fn sixteen_bit_tensors_agree_with_f32(bits in proptest::collection::vec(any::<u16>(), 0..70), n in 1..=WORKERS_MAX,
+                                          divisor in prop_oneof![Just(1.0f32), Just(3.0), Just(8.0)]) {
+        wire_format!(block_fixed, 4).assert_sixteen_bits_agree_with_f32(&bits, n, divisor);
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Random, largest_below_pow2, pow2};
+use common::{Random, pow2};
 use fanin_numeric::accumulate::byte;
 use fanin_numeric::byte_wire::*;
 use fanin_numeric::{BlockExponent, float16};
@@ -43,26 +43,12 @@ fn ceil_log2(n: usize) -> u8 {
     (0..).find(|bits| 1 << bits >= n).unwrap()
 }
 
-fn blocks() -> impl Strategy<Value = Vec<Vec<f32>>> {
-    let worker_count = prop_oneof![1usize..=256, Just(1), Just(2), Just(3), Just(256)];
-    let exponent = prop_oneof![-94i32..=128, Just(128), Just(-95)];
-    (worker_count, exponent, 1usize..8).prop_flat_map(|(worker_count, exponent, count)| {
-        let h = largest_below_pow2(exponent);
-        let value = prop_oneof![
-            1 => prop_oneof![Just(h), Just(-h), Just(0.0f32)],
-            3 => (-1.0f64..1.0, 0i32..12)
-                .prop_map(move |(x, down)| (x * pow2(exponent - down) * (1.0 - pow2(-24))) as f32),
-        ];
-        proptest::collection::vec(proptest::collection::vec(value, count), worker_count)
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// The slot holds the exact sum, the shift is the smallest one that fits, and the answer is rounded once.
     #[test]
-    fn the_sum_is_exact_and_the_shift_the_smallest(blocks in blocks()) {
+    fn the_sum_is_exact_and_the_shift_the_smallest(blocks in common::blocks(12)) {
         let (_, contributions) = quantized(&blocks);
         let (slot, shift, emitted) = aggregate(&contributions);
         let sum = |k: usize| contributions.iter().map(|bytes| i64::from(bytes[k] as i8)).sum::<i64>();
@@ -77,7 +63,7 @@ proptest! {
 
     /// The documented bound, relative to the largest magnitude, with the clamp counted where it acts.
     #[test]
-    fn the_error_stays_within_the_bound(blocks in blocks()) {
+    fn the_error_stays_within_the_bound(blocks in common::blocks(12)) {
         let (f, contributions) = quantized(&blocks);
         let (_, shift, emitted) = aggregate(&contributions);
         let mut decoded = vec![0.0f32; emitted.len()];
@@ -98,7 +84,7 @@ proptest! {
 
     /// Any order of arrival gives every worker the same bytes and the same shift.
     #[test]
-    fn the_order_does_not_matter(blocks in blocks(), seed in any::<u64>()) {
+    fn the_order_does_not_matter(blocks in common::blocks(12), seed in any::<u64>()) {
         let (_, mut contributions) = quantized(&blocks);
         let expected = aggregate(&contributions);
         let mut random = Random(seed);

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Random, largest_below_pow2, pow2};
+use common::{Random, pow2, wire_format};
 use fanin_numeric::accumulate::half;
-use fanin_numeric::half_wire::*;
+use fanin_numeric::half_wire::{self, *};
 use fanin_numeric::{BlockExponent, float16};
 use proptest::prelude::*;
 
@@ -94,20 +94,6 @@ fn the_switch_rounds_once_to_even() {
     [i32::MIN, i32::MIN + 1, i32::MAX, 1 << 24, -(1 << 24), (1 << 24) + 1].into_iter().for_each(check);
 }
 
-fn blocks() -> impl Strategy<Value = Vec<Vec<f32>>> {
-    let worker_count = prop_oneof![1usize..=256, Just(256), Just(2), Just(3)];
-    let exponent = prop_oneof![-94i32..=128, Just(128), Just(-95)];
-    (worker_count, exponent, 1usize..8).prop_flat_map(|(worker_count, exponent, count)| {
-        let h = largest_below_pow2(exponent);
-        let value = prop_oneof![
-            1 => prop_oneof![Just(h), Just(-h), Just(0.0f32)],
-            3 => (-1.0f64..1.0, 0i32..30)
-                .prop_map(move |(x, down)| (x * pow2(exponent - down) * (1.0 - pow2(-24))) as f32),
-        ];
-        proptest::collection::vec(proptest::collection::vec(value, count), worker_count)
-    })
-}
-
 /// Each worker's scaled block, and f.
 fn quantized(blocks: &[Vec<f32>]) -> (f32, Vec<Vec<u16>>) {
     let exponent = blocks.iter().map(|block| exponent_f32(block)).max().unwrap();
@@ -125,7 +111,7 @@ proptest! {
 
     /// The slot holds the exact sum of the f16 numbers, at most 2^30 units, and the answer is that sum rounded once.
     #[test]
-    fn the_sum_is_exact_and_fits(blocks in blocks()) {
+    fn the_sum_is_exact_and_fits(blocks in common::blocks(30)) {
         let (_, contributions) = quantized(&blocks);
         let (slot, emitted) = aggregate(&contributions);
         for k in 0..slot.len() {
@@ -138,7 +124,7 @@ proptest! {
 
     /// The documented bound: one f16 rounding per worker, one at the switch, none on the way back to f32.
     #[test]
-    fn the_error_stays_within_the_bound(blocks in blocks()) {
+    fn the_error_stays_within_the_bound(blocks in common::blocks(30)) {
         let (f, contributions) = quantized(&blocks);
         let (_, emitted) = aggregate(&contributions);
         let mut decoded = vec![0.0; emitted.len()];
@@ -155,7 +141,7 @@ proptest! {
 
     /// Any order of arrival gives every worker the same bytes.
     #[test]
-    fn the_order_does_not_matter(blocks in blocks(), seed in any::<u64>()) {
+    fn the_order_does_not_matter(blocks in common::blocks(30), seed in any::<u64>()) {
         let (_, mut contributions) = quantized(&blocks);
         let expected = aggregate(&contributions);
         let mut random = Random(seed);
@@ -169,25 +155,7 @@ proptest! {
     #[test]
     fn sixteen_bit_tensors_agree_with_f32(bits in proptest::collection::vec(any::<u16>(), 0..50), n in 1u16..=256,
                                           divisor in prop_oneof![Just(1.0f32), Just(3.0), Just(8.0)]) {
-        type Format = (fn(u16) -> f32, fn(f32) -> u16, fn(&[u16]) -> BlockExponent, fn(&[u16], f32, &mut [u8]),
-            fn(&[u8], f32, f32, &mut [u16]));
-        let formats: [Format; 2] = [
-            (float16::f16_to_f32, float16::f32_to_f16, exponent_f16, quantize_f16, dequantize_f16),
-            (float16::bf16_to_f32, float16::f32_to_bf16, exponent_bf16, quantize_bf16, dequantize_bf16),
-        ];
-        for (widen, narrow, exponent, quantize, dequantize) in formats {
-            let bits: Vec<u16> = bits.iter().copied().filter(|x| widen(*x).is_finite()).collect();
-            let wide: Vec<f32> = bits.iter().map(|x| widen(*x)).collect();
-            let f = scale(exponent(&bits), n);
-            let (mut payload, mut expected) = (vec![0; 2 * bits.len()], vec![0; 2 * bits.len()]);
-            quantize(&bits, f, &mut payload);
-            quantize_f32(&wide, f, &mut expected);
-            prop_assert_eq!(&payload, &expected);
-            let (mut out, mut wide_out) = (vec![0; bits.len()], vec![0.0; bits.len()]);
-            dequantize(&payload, f, divisor, &mut out);
-            dequantize_f32(&payload, f, divisor, &mut wide_out);
-            prop_assert_eq!(out, wide_out.into_iter().map(narrow).collect::<Vec<_>>());
-        }
+        wire_format!(half_wire, 2).assert_sixteen_bits_agree_with_f32(&bits, n, divisor);
     }
 }
 
