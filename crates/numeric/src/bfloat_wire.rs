@@ -41,6 +41,7 @@ macro_rules! bfloat_wire_format {
         ///
         /// # Panics
         /// When `payload` is not two bytes per value.
+        #[inline]
         pub fn $quantize(values: &[$bits], f: f32, payload: &mut [u8]) {
             check_length(payload, 2, values.len());
             if f.is_finite() { kernel::$to_bfloat(values, f, payload) } else { payload.fill(0) }
@@ -53,6 +54,7 @@ macro_rules! bfloat_wire_format {
         ///
         /// # Panics
         /// When `payload` is not two bytes per value of `out`.
+        #[inline]
         pub fn $dequantize(payload: &[u8], f: f32, divisor: f32, out: &mut [$bits]) {
             check_length(payload, 2, out.len());
             if !f.is_finite() {

@@ -72,6 +72,7 @@ macro_rules! block_fixed_format {
         ///
         /// # Panics
         /// When `payload` is not four bytes per value.
+        #[inline]
         pub fn $quantize(values: &[$bits], f: f32, payload: &mut [u8]) {
             check_length(payload, 4, values.len());
             if f.is_finite() { kernel::$quantize(values, f, payload) } else { payload.fill(0) }
@@ -84,6 +85,7 @@ macro_rules! block_fixed_format {
         ///
         /// # Panics
         /// When `payload` is not four bytes per value of `out`.
+        #[inline]
         pub fn $dequantize(payload: &[u8], f: f32, divisor: f32, out: &mut [$bits]) {
             check_length(payload, 4, out.len());
             if !f.is_finite() {

@@ -40,6 +40,7 @@ macro_rules! byte_wire_format {
         ///
         /// # Panics
         /// When `payload` is not one byte per value.
+        #[inline]
         pub fn $quantize(values: &[$bits], f: f32, payload: &mut [u8]) {
             check_length(payload, 1, values.len());
             if f.is_finite() { kernel::$to_byte(values, f, payload) } else { payload.fill(0) }
@@ -52,6 +53,7 @@ macro_rules! byte_wire_format {
         ///
         /// # Panics
         /// When `payload` is not one byte per value of `out`, or `shift` is 64 or more.
+        #[inline]
         pub fn $dequantize(payload: &[u8], f: f32, shift: u8, divisor: f32, out: &mut [$bits]) {
             check_length(payload, 1, out.len());
             assert!(shift < 64, "shift {shift}: check what comes from the network first");

@@ -65,8 +65,13 @@ pub(crate) fn power_of_two(exponent: i32) -> f32 {
 
 /// `inverse` and `divisor` with a power-of-two divisor moved into the inverse, which saves the division and changes no
 /// bit of a finite result: the product is then rounded once from the same exact value.
+#[inline]
 pub(crate) fn fold_divisor(inverse: f32, divisor: f32) -> (f32, f32) {
     const FRACTION: u32 = 0x007f_ffff;
+    // A sum: most often, and a division takes as long as converting a vector.
+    if divisor == 1.0 {
+        return (inverse, divisor);
+    }
     let folded = inverse / divisor;
     if divisor.to_bits() & FRACTION == 0 && folded.is_normal() { (folded, 1.0) } else { (inverse, divisor) }
 }

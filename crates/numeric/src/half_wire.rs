@@ -45,6 +45,7 @@ macro_rules! half_wire_format {
         ///
         /// # Panics
         /// When `payload` is not two bytes per value.
+        #[inline]
         pub fn $quantize(values: &[$bits], f: f32, payload: &mut [u8]) {
             check_length(payload, 2, values.len());
             if f.is_finite() { kernel::$to_half(values, f, payload) } else { payload.fill(0) }
@@ -57,6 +58,7 @@ macro_rules! half_wire_format {
         ///
         /// # Panics
         /// When `payload` is not two bytes per value of `out`.
+        #[inline]
         pub fn $dequantize(payload: &[u8], f: f32, divisor: f32, out: &mut [$bits]) {
             check_length(payload, 2, out.len());
             if !f.is_finite() {

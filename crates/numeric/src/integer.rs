@@ -16,12 +16,14 @@ macro_rules! word_format {
         ///
         /// # Panics
         /// When `payload` is not four bytes per value.
+        #[inline]
         pub fn $to_payload(values: &[$value], payload: &mut [u8]) {
             check_length(payload, 4, values.len());
             kernel::$to_payload(values, PLAIN, payload);
         }
 
         #[doc = concat!("[`", stringify!($to_payload), "`] with every word complemented, for Min and And.")]
+        #[inline]
         pub fn $to_payload_complement(values: &[$value], payload: &mut [u8]) {
             check_length(payload, 4, values.len());
             kernel::$to_payload(values, COMPLEMENT, payload);
@@ -31,12 +33,14 @@ macro_rules! word_format {
         ///
         /// # Panics
         /// When `payload` is not four bytes per value of `out`.
+        #[inline]
         pub fn $from_payload(payload: &[u8], out: &mut [$value]) {
             check_length(payload, 4, out.len());
             kernel::$from_payload(payload, PLAIN, out);
         }
 
         #[doc = concat!("[`", stringify!($from_payload), "`] of complemented words, for Min and And.")]
+        #[inline]
         pub fn $from_payload_complement(payload: &[u8], out: &mut [$value]) {
             check_length(payload, 4, out.len());
             kernel::$from_payload(payload, COMPLEMENT, out);

@@ -39,11 +39,20 @@ pub use exponent::BlockExponent;
 pub use simd::{KernelLevel, kernel_level, limit_kernel_level};
 
 /// Lengths that do not match are the caller's bug: half a block converted in silence would be a wrong sum.
+#[inline]
 #[track_caller]
 fn check_length(payload: &[u8], element_bytes: usize, element_count: usize) {
-    assert!(
-        payload.len() == element_bytes * element_count,
-        "payload of {} bytes for {element_count} elements of {element_bytes} bytes: pass matching slices",
-        payload.len(),
-    );
+    if payload.len() != element_bytes * element_count {
+        refuse_length(payload.len(), element_bytes, element_count);
+    }
+}
+
+/// Apart, so that a right length costs one comparison.
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse_length(payload_bytes: usize, element_bytes: usize, element_count: usize) -> ! {
+    panic!(
+        "payload of {payload_bytes} bytes for {element_count} elements of {element_bytes} bytes: pass matching slices"
+    )
 }

@@ -1,4 +1,7 @@
-//! Lane operations on 256-bit registers. Partial steps go through a copy on the stack.
+//! Lane operations on 256-bit registers.
+//!
+//! Partial steps of `n` lanes load and store two halves that overlap: of 4 to 7 elements the first four and the last four, of
+//! 2 or 3 the first two and the last two. Lanes that no element belongs to are zero.
 
 use core::arch::x86_64::*;
 
@@ -22,16 +25,18 @@ narrow_kernels!("avx2,f16c");
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load_lanes(from: *const u8, n: usize) -> Ints {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm256_loadu_si256(from.cast()) };
-    }
-    let mut padded = [0u8; 4 * LANES];
-    // SAFETY: n lanes are readable and fit the array, which then holds all lanes.
+pub(super) unsafe fn load_lanes(from: *const u8, n: usize) -> Ints {
+    // SAFETY: the caller vouches for n elements of 4 bytes, which hold both halves.
     unsafe {
-        padded.as_mut_ptr().copy_from_nonoverlapping(from, 4 * n);
-        _mm256_loadu_si256(padded.as_ptr().cast())
+        match n {
+            LANES => _mm256_loadu_si256(from.cast()),
+            4.. => _mm256_loadu2_m128i(from.add(4 * (n - 4)).cast(), from.cast()),
+            2.. => {
+                let halves = [from, from.add(4 * (n - 2))].map(|half| _mm_loadl_epi64(half.cast()));
+                _mm256_zextsi128_si256(_mm_unpacklo_epi64(halves[0], halves[1]))
+            }
+            _ => _mm256_zextsi128_si256(_mm_cvtsi32_si128(from.cast::<i32>().read_unaligned())),
+        }
     }
 }
 
@@ -39,16 +44,19 @@ unsafe fn load_lanes(from: *const u8, n: usize) -> Ints {
 /// `4 * n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_lanes(to: *mut u8, n: usize, lanes: Ints) {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm256_storeu_si256(to.cast(), lanes) };
-    }
-    let mut padded = [0u8; 4 * LANES];
-    // SAFETY: the array holds all lanes, of which n are writable.
+pub(super) unsafe fn store_lanes(to: *mut u8, n: usize, lanes: Ints) {
+    let low = _mm256_castsi256_si128(lanes);
+    // SAFETY: the caller vouches for n elements of 4 bytes, which hold both halves.
     unsafe {
-        _mm256_storeu_si256(padded.as_mut_ptr().cast(), lanes);
-        to.copy_from_nonoverlapping(padded.as_ptr(), 4 * n);
+        match n {
+            LANES => _mm256_storeu_si256(to.cast(), lanes),
+            4.. => _mm256_storeu2_m128i(to.add(4 * (n - 4)).cast(), to.cast(), lanes),
+            2.. => {
+                _mm_storel_epi64(to.cast(), low);
+                _mm_storel_epi64(to.add(4 * (n - 2)).cast(), _mm_unpackhi_epi64(low, low));
+            }
+            _ => to.cast::<i32>().write_unaligned(_mm_cvtsi128_si32(low)),
+        }
     }
 }
 
@@ -56,16 +64,21 @@ unsafe fn store_lanes(to: *mut u8, n: usize, lanes: Ints) {
 /// `2 * n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load_half_lanes(from: *const u8, n: usize) -> Halves {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm_loadu_si128(from.cast()) };
-    }
-    let mut padded = [0u8; 2 * LANES];
-    // SAFETY: n lanes are readable and fit the array, which then holds all lanes.
+pub(super) unsafe fn load_half_lanes(from: *const u8, n: usize) -> Halves {
+    // SAFETY: the caller vouches for n elements of 2 bytes, which hold both halves.
     unsafe {
-        padded.as_mut_ptr().copy_from_nonoverlapping(from, 2 * n);
-        _mm_loadu_si128(padded.as_ptr().cast())
+        match n {
+            LANES => _mm_loadu_si128(from.cast()),
+            4.. => {
+                let halves = [from, from.add(2 * (n - 4))].map(|half| _mm_loadl_epi64(half.cast()));
+                _mm_unpacklo_epi64(halves[0], halves[1])
+            }
+            2.. => {
+                let halves = [from, from.add(2 * (n - 2))].map(|half| half.cast::<i32>().read_unaligned());
+                _mm_unpacklo_epi32(_mm_cvtsi32_si128(halves[0]), _mm_cvtsi32_si128(halves[1]))
+            }
+            _ => _mm_cvtsi32_si128(from.cast::<u16>().read_unaligned().into()),
+        }
     }
 }
 
@@ -73,16 +86,21 @@ unsafe fn load_half_lanes(from: *const u8, n: usize) -> Halves {
 /// `2 * n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_half_lanes(to: *mut u8, n: usize, lanes: Halves) {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm_storeu_si128(to.cast(), lanes) };
-    }
-    let mut padded = [0u8; 2 * LANES];
-    // SAFETY: the array holds all lanes, of which n are writable.
+pub(super) unsafe fn store_half_lanes(to: *mut u8, n: usize, lanes: Halves) {
+    // SAFETY: the caller vouches for n elements of 2 bytes, which hold both halves.
     unsafe {
-        _mm_storeu_si128(padded.as_mut_ptr().cast(), lanes);
-        to.copy_from_nonoverlapping(padded.as_ptr(), 2 * n);
+        match n {
+            LANES => _mm_storeu_si128(to.cast(), lanes),
+            4.. => {
+                _mm_storel_epi64(to.cast(), lanes);
+                _mm_storel_epi64(to.add(2 * (n - 4)).cast(), _mm_unpackhi_epi64(lanes, lanes));
+            }
+            2.. => {
+                to.cast::<i32>().write_unaligned(_mm_cvtsi128_si32(lanes));
+                to.add(2 * (n - 2)).cast::<i32>().write_unaligned(_mm_extract_epi32::<1>(lanes));
+            }
+            _ => to.cast::<u16>().write_unaligned(_mm_cvtsi128_si32(lanes) as u16),
+        }
     }
 }
 
@@ -112,16 +130,21 @@ unsafe fn stream_half_lanes(to: *mut u8, lanes: Halves) {
 /// `n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load_byte_lanes(from: *const u8, n: usize) -> Bytes {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm_loadl_epi64(from.cast()) };
-    }
-    let mut padded = [0u8; LANES];
-    // SAFETY: n lanes are readable and fit the array, which then holds all lanes.
+pub(super) unsafe fn load_byte_lanes(from: *const u8, n: usize) -> Bytes {
+    // SAFETY: the caller vouches for n bytes, which hold both halves.
     unsafe {
-        padded.as_mut_ptr().copy_from_nonoverlapping(from, n);
-        _mm_loadl_epi64(padded.as_ptr().cast())
+        match n {
+            LANES => _mm_loadl_epi64(from.cast()),
+            4.. => {
+                let halves = [from, from.add(n - 4)].map(|half| half.cast::<i32>().read_unaligned());
+                _mm_unpacklo_epi32(_mm_cvtsi32_si128(halves[0]), _mm_cvtsi32_si128(halves[1]))
+            }
+            2.. => {
+                let halves = [from, from.add(n - 2)].map(|half| i32::from(half.cast::<u16>().read_unaligned()));
+                _mm_cvtsi32_si128(halves[0] | halves[1] << 16)
+            }
+            _ => _mm_cvtsi32_si128(from.read().into()),
+        }
     }
 }
 
@@ -129,16 +152,22 @@ unsafe fn load_byte_lanes(from: *const u8, n: usize) -> Bytes {
 /// `n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_byte_lanes(to: *mut u8, n: usize, lanes: Bytes) {
-    if n == LANES {
-        // SAFETY: the caller vouches for all lanes.
-        return unsafe { _mm_storel_epi64(to.cast(), lanes) };
-    }
-    let mut padded = [0u8; LANES];
-    // SAFETY: the array holds all lanes, of which n are writable.
+pub(super) unsafe fn store_byte_lanes(to: *mut u8, n: usize, lanes: Bytes) {
+    let low = _mm_cvtsi128_si32(lanes);
+    // SAFETY: the caller vouches for n bytes, which hold both halves.
     unsafe {
-        _mm_storel_epi64(padded.as_mut_ptr().cast(), lanes);
-        to.copy_from_nonoverlapping(padded.as_ptr(), n);
+        match n {
+            LANES => _mm_storel_epi64(to.cast(), lanes),
+            4.. => {
+                to.cast::<i32>().write_unaligned(low);
+                to.add(n - 4).cast::<i32>().write_unaligned(_mm_extract_epi32::<1>(lanes));
+            }
+            2.. => {
+                to.cast::<u16>().write_unaligned(low as u16);
+                to.add(n - 2).cast::<u16>().write_unaligned((low >> 16) as u16);
+            }
+            _ => to.write(low as u8),
+        }
     }
 }
 
@@ -149,9 +178,9 @@ unsafe fn store_byte_lanes(to: *mut u8, n: usize, lanes: Bytes) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn store_even_i64(to: *mut i64, n: usize, lanes: Ints) {
-    let packed = _mm256_permute4x64_epi64::<0b10_00>(lanes);
-    // SAFETY: the caller vouches for n values.
-    unsafe { store_lanes(to.cast(), 2 * n, packed) }
+    let packed = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(lanes));
+    // SAFETY: the caller vouches for n values, one or two.
+    unsafe { if n == 1 { _mm_storel_epi64(to.cast(), packed) } else { _mm_storeu_si128(to.cast(), packed) } }
 }
 
 /// Functions of lanes, one instruction or a few.

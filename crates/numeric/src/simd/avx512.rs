@@ -1,7 +1,11 @@
-//! Lane operations on 512-bit registers. Partial steps use masks: a masked-off lane is neither read nor written.
+//! Lane operations on 512-bit registers.
+//!
+//! Partial steps load and store two halves that overlap, or do as the 256-bit twin does. Masked loads and stores would be
+//! shorter to write, but a masked store is several times as slow as a whole one on some processors.
 
 use core::arch::x86_64::*;
 
+use super::avx2;
 use super::kernels::kernels;
 use super::narrow_kernels::narrow_kernels;
 use super::sums::sums;
@@ -18,46 +22,70 @@ kernels!("avx512f,avx512bw,avx512vl,f16c");
 sums!("avx512f,avx512bw,avx512vl,f16c");
 narrow_kernels!("avx512f,avx512bw,avx512vl,f16c");
 
-/// The lowest `n` lanes, `1 <= n <= LANES`.
-#[inline]
-fn mask(n: usize) -> __mmask16 {
-    u16::MAX >> (LANES - n)
-}
-
 /// # Safety
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn load_lanes(from: *const u8, n: usize) -> Ints {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm512_maskz_loadu_epi32(mask(n), from.cast()) }
+    // SAFETY: the caller vouches for n elements of 4 bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm512_loadu_si512(from.cast()),
+            8.. => {
+                let halves = [from, from.add(4 * (n - 8))].map(|half| _mm256_loadu_si256(half.cast()));
+                _mm512_inserti64x4::<1>(_mm512_castsi256_si512(halves[0]), halves[1])
+            }
+            _ => _mm512_zextsi256_si512(avx2::load_lanes(from, n)),
+        }
+    }
 }
 
 /// # Safety
 /// `4 * n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn store_lanes(to: *mut u8, n: usize, lanes: Ints) {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm512_mask_storeu_epi32(to.cast(), mask(n), lanes) }
+    // SAFETY: the caller vouches for n elements of 4 bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm512_storeu_si512(to.cast(), lanes),
+            8.. => {
+                _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(lanes));
+                _mm256_storeu_si256(to.add(4 * (n - 8)).cast(), _mm512_extracti64x4_epi64::<1>(lanes));
+            }
+            _ => avx2::store_lanes(to, n, _mm512_castsi512_si256(lanes)),
+        }
+    }
 }
 
 /// # Safety
 /// `2 * n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn load_half_lanes(from: *const u8, n: usize) -> Halves {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm256_maskz_loadu_epi16(mask(n), from.cast()) }
+    // SAFETY: the caller vouches for n elements of 2 bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm256_loadu_si256(from.cast()),
+            8.. => _mm256_loadu2_m128i(from.add(2 * (n - 8)).cast(), from.cast()),
+            _ => _mm256_zextsi128_si256(avx2::load_half_lanes(from, n)),
+        }
+    }
 }
 
 /// # Safety
 /// `2 * n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn store_half_lanes(to: *mut u8, n: usize, lanes: Halves) {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm256_mask_storeu_epi16(to.cast(), mask(n), lanes) }
+    // SAFETY: the caller vouches for n elements of 2 bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm256_storeu_si256(to.cast(), lanes),
+            8.. => _mm256_storeu2_m128i(to.add(2 * (n - 8)).cast(), to.cast(), lanes),
+            _ => avx2::store_half_lanes(to, n, _mm256_castsi256_si128(lanes)),
+        }
+    }
 }
 
 /// Stores all lanes past the caches.
@@ -65,7 +93,7 @@ unsafe fn store_half_lanes(to: *mut u8, n: usize, lanes: Halves) {
 /// # Safety
 /// 64 bytes are writable at `to`, which is a multiple of 64.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn stream_lanes(to: *mut u8, lanes: Ints) {
     // SAFETY: the caller's promise.
     unsafe { _mm512_stream_si512(to.cast(), lanes) }
@@ -76,7 +104,7 @@ unsafe fn stream_lanes(to: *mut u8, lanes: Ints) {
 /// # Safety
 /// 32 bytes are writable at `to`, which is a multiple of 32.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn stream_half_lanes(to: *mut u8, lanes: Halves) {
     // SAFETY: the caller's promise.
     unsafe { _mm256_stream_si256(to.cast(), lanes) }
@@ -85,19 +113,37 @@ unsafe fn stream_half_lanes(to: *mut u8, lanes: Halves) {
 /// # Safety
 /// `n` bytes are readable at `from`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn load_byte_lanes(from: *const u8, n: usize) -> Bytes {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm_maskz_loadu_epi8(mask(n), from.cast()) }
+    // SAFETY: the caller vouches for n bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm_loadu_si128(from.cast()),
+            8.. => {
+                let halves = [from, from.add(n - 8)].map(|half| _mm_loadl_epi64(half.cast()));
+                _mm_unpacklo_epi64(halves[0], halves[1])
+            }
+            _ => avx2::load_byte_lanes(from, n),
+        }
+    }
 }
 
 /// # Safety
 /// `n` bytes are writable at `to`, `1 <= n <= LANES`.
 #[inline]
-#[target_feature(enable = "avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn store_byte_lanes(to: *mut u8, n: usize, lanes: Bytes) {
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm_mask_storeu_epi8(to.cast(), mask(n), lanes) }
+    // SAFETY: the caller vouches for n bytes, which hold both halves.
+    unsafe {
+        match n {
+            LANES => _mm_storeu_si128(to.cast(), lanes),
+            8.. => {
+                _mm_storel_epi64(to.cast(), lanes);
+                _mm_storel_epi64(to.add(n - 8).cast(), _mm_unpackhi_epi64(lanes, lanes));
+            }
+            _ => avx2::store_byte_lanes(to, n, lanes),
+        }
+    }
 }
 
 /// Stores every second of the `2 * n` 64-bit lanes in use.
@@ -105,11 +151,11 @@ unsafe fn store_byte_lanes(to: *mut u8, n: usize, lanes: Bytes) {
 /// # Safety
 /// `8 * n` bytes are writable at `to`, `1 <= n <= LANES / 4`.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn store_even_i64(to: *mut i64, n: usize, lanes: Ints) {
     let packed = _mm512_maskz_compress_epi64(0b0101_0101, lanes);
-    // SAFETY: the mask selects what the caller vouches for.
-    unsafe { _mm512_mask_storeu_epi64(to, mask(n) as __mmask8, packed) }
+    // SAFETY: the caller vouches for n values, and the mask selects them.
+    unsafe { _mm512_mask_storeu_epi64(to, (1 << n) - 1, packed) }
 }
 
 /// Functions of lanes, one instruction or a few.

@@ -23,6 +23,7 @@ use crate::sum::{Kernel, Task};
 /// Gives each kernel one safe function that runs the best twin.
 macro_rules! dispatch {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $return:ty)?;)*) => {$(
+        #[inline]
         pub(crate) fn $name($($arg: $type),*) $(-> $return)? {
             #[cfg(target_arch = "x86_64")]
             match kernel_level() {

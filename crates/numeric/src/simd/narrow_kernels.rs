@@ -18,9 +18,10 @@ macro_rules! narrow_kernels {
 
         #[target_feature(enable = $features)]
         pub(super) fn magnitude_i32(slot: &[i32]) -> i32 {
+            let count = slot.len();
             let mut largest = splat_i32(0);
-            steps(0, slot.len(), |at, n| {
-                // SAFETY: `steps` stays within slot.len().
+            cover(Place::of(slot, 4), count, |at, n| {
+                // SAFETY: `cover` stays within slot.len().
                 largest = max_i32(largest, abs_i32(unsafe { load_i32(slot, at, n) }));
             });
             reduce_max_i32(largest)
@@ -28,17 +29,19 @@ macro_rules! narrow_kernels {
 
         #[target_feature(enable = $features)]
         pub(super) fn emit_byte(slot: &[i32], unit: f32, payload: &mut [u8]) {
+            let count = slot.len().min(payload.len());
             let unit = splat_f32(unit);
-            steps(head(payload, 1), slot.len().min(payload.len()), |at, n| {
-                // SAFETY: `steps` stays within both slices.
+            cover(Place::of(payload, 1), count, |at, n| {
+                // SAFETY: `cover` stays within both slices.
                 unsafe { store_bytes(payload, at, n, round(mul(to_f32(load_i32(slot, at, n)), unit))) }
             });
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn emit_bfloat(slot: &[i32], payload: &mut [u8]) {
-            steps(head(payload, 2), slot.len().min(payload.len() / 2), |at, n| {
-                // SAFETY: `steps` stays within both slices.
+            let count = slot.len().min(payload.len() / 2);
+            cover(Place::of(payload, 2), count, |at, n| {
+                // SAFETY: `cover` stays within both slices.
                 unsafe {
                     let sum = to_f32(make_exact_in_f32(load_i32(slot, at, n)));
                     store_halves(payload, at, n, narrow_bf16(sum));
@@ -93,50 +96,54 @@ macro_rules! narrow_kernels {
      $quantize_byte:ident, $dequantize_byte:ident, $quantize_bfloat:ident, $dequantize_bfloat:ident) => {
         #[target_feature(enable = $features)]
         pub(super) fn $quantize_byte(values: &[$bits], f: f32, payload: &mut [u8]) {
+            let count = values.len().min(payload.len());
             let f = splat_f32(f);
-            steps(head(payload, 1), values.len().min(payload.len()), |at, n| {
-                // SAFETY: `steps` stays within both slices.
+            cover(Place::of(payload, 1), count, |at, n| {
+                // SAFETY: `cover` stays within both slices.
                 unsafe { store_bytes(payload, at, n, round(mul($widen($load(values, at, n)), f))) }
             });
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn $dequantize_byte(payload: &[u8], inverse: [f32; 2], divisor: f32, out: &mut [$bits]) {
+            let count = out.len().min(payload.len());
             let [first, second, divisor_lanes] = [inverse[0], inverse[1], divisor].map(|factor| splat_f32(factor));
-            let (head, count) = (head(out, size_of::<$bits>()), out.len().min(payload.len()));
-            // SAFETY: `steps` stays within both slices.
+            let place = Place::of(out, size_of::<$bits>());
+            // SAFETY: `cover` stays within both slices.
             let sum = |at, n| mul(mul(to_f32(unsafe { load_bytes(payload, at, n) }), first), second);
             // Two loops, lest the compiler divides always and then selects: that halves the speed.
             if divisor == 1.0 {
                 // SAFETY: as above.
-                steps(head, count, |at, n| unsafe { $store(out, at, n, $narrow(sum(at, n))) });
+                cover(place, count, |at, n| unsafe { $store(out, at, n, $narrow(sum(at, n))) });
             } else {
                 // SAFETY: as above.
-                steps(head, count, |at, n| unsafe { $store(out, at, n, $narrow(div(sum(at, n), divisor_lanes))) });
+                cover(place, count, |at, n| unsafe { $store(out, at, n, $narrow(div(sum(at, n), divisor_lanes))) });
             }
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn $quantize_bfloat(values: &[$bits], f: f32, payload: &mut [u8]) {
+            let count = values.len().min(payload.len() / 2);
             let f = splat_f32(f);
-            steps(head(payload, 2), values.len().min(payload.len() / 2), |at, n| {
-                // SAFETY: `steps` stays within both slices.
+            cover(Place::of(payload, 2), count, |at, n| {
+                // SAFETY: `cover` stays within both slices.
                 unsafe { store_halves(payload, at, n, whole_bfloat(mul($widen($load(values, at, n)), f))) }
             });
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn $dequantize_bfloat(payload: &[u8], inverse: f32, divisor: f32, out: &mut [$bits]) {
+            let count = out.len().min(payload.len() / 2);
             let (inverse, divisor_lanes) = (splat_f32(inverse), splat_f32(divisor));
-            let (head, count) = (head(out, size_of::<$bits>()), out.len().min(payload.len() / 2));
-            // SAFETY: `steps` stays within both slices.
+            let place = Place::of(out, size_of::<$bits>());
+            // SAFETY: `cover` stays within both slices.
             let sum = |at, n| mul(widen_bf16(unsafe { load_halves(payload, at, n) }), inverse);
             if divisor == 1.0 {
                 // SAFETY: as above.
-                steps(head, count, |at, n| unsafe { $store(out, at, n, $narrow(sum(at, n))) });
+                cover(place, count, |at, n| unsafe { $store(out, at, n, $narrow(sum(at, n))) });
             } else {
                 // SAFETY: as above.
-                steps(head, count, |at, n| unsafe { $store(out, at, n, $narrow(div(sum(at, n), divisor_lanes))) });
+                cover(place, count, |at, n| unsafe { $store(out, at, n, $narrow(div(sum(at, n), divisor_lanes))) });
             }
         }
     };
@@ -145,7 +152,7 @@ macro_rules! narrow_kernels {
     (@verb $features:tt, $name:ident, $width:literal, $load:ident, $combine:ident) => {
         #[target_feature(enable = $features)]
         pub(super) fn $name(payload: &[u8], slot: &mut [i32]) {
-            steps(head(slot, 4), slot.len().min(payload.len() / $width), |at, n| {
+            steps(Place::of(slot, 4).head(LANES), slot.len().min(payload.len() / $width), |at, n| {
                 // SAFETY: `steps` stays within both slices.
                 unsafe {
                     let sum = $combine(load_i32(slot, at, n), $load(payload, at, n));
