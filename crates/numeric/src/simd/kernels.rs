@@ -31,7 +31,7 @@ impl Place {
     pub(super) fn head(self, lanes: usize) -> usize {
         const LINE_BYTES: usize = 64;
         let bytes = self.address.wrapping_neg() % LINE_BYTES;
-        if bytes % self.width == 0 { bytes / self.width % lanes } else { 0 }
+        if bytes.is_multiple_of(self.width) { bytes / self.width % lanes } else { 0 }
     }
 }
 

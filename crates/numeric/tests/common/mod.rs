@@ -99,11 +99,7 @@ pub(crate) use wire_format;
 impl WireFormat {
     /// The finite ones of `bits` go out like their values as f32, and what comes back is narrowed once at the end.
     pub fn assert_sixteen_bits_agree_with_f32(&self, bits: &[u16], worker_count: u16, divisor: f32) {
-        let tensors: [(_, fn(u16) -> f32, fn(f32) -> u16); 2] = [
-            (&self.f16, float16::f16_to_f32, float16::f32_to_f16),
-            (&self.bf16, float16::bf16_to_f32, float16::f32_to_bf16),
-        ];
-        for (tensor, widen, narrow) in tensors {
+        let compare = |tensor: &Conversions<u16>, widen: fn(u16) -> f32, narrow: fn(f32) -> u16| {
             let bits: Vec<u16> = bits.iter().copied().filter(|x| widen(*x).is_finite()).collect();
             let wide: Vec<f32> = bits.iter().map(|x| widen(*x)).collect();
             assert_eq!((tensor.exponent)(&bits), (self.f32.exponent)(&wide));
@@ -116,6 +112,8 @@ impl WireFormat {
             (tensor.dequantize)(&payload, f, divisor, &mut out);
             (self.f32.dequantize)(&payload, f, divisor, &mut wide_out);
             assert_eq!(out, wide_out.into_iter().map(narrow).collect::<Vec<_>>());
-        }
+        };
+        compare(&self.f16, float16::f16_to_f32, float16::f32_to_f16);
+        compare(&self.bf16, float16::bf16_to_f32, float16::f32_to_bf16);
     }
 }
