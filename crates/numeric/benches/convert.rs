@@ -34,10 +34,11 @@ struct Setting {
     payload_count: usize,
 }
 
-const SETTINGS: [Setting; 5] = [
+const SETTINGS: [Setting; 6] = [
     Setting::new("L2: one block of 32 Ki elements", [32 << 10, 32 << 10, 1, 0]),
     Setting::new("L2: datagrams of 256 elements", [32 << 10, 256, 128, HEADER_BYTES]),
     Setting::new("L2: datagrams of 2048 elements", [32 << 10, 2048, 16, HEADER_BYTES]),
+    Setting::new("L2: datagrams of 37 elements", [32_745, 37, 700, HEADER_BYTES]),
     Setting::new(
         "memory: tensor of 64 Mi elements, datagrams of 2048 in a ring of 64",
         [64 << 20, 2048, 64, HEADER_BYTES],

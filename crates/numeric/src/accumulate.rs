@@ -20,14 +20,12 @@ macro_rules! verbs {
         $name:ident = $kernel:ident, $name_and_emit:ident = $kernel_and_emit:ident;
     )*) => {$(
         $(#[$doc])*
-        #[inline]
         pub fn $name(payload: &[u8], slot: &mut [i32]) {
             check_length(payload, $width, slot.len());
             kernel::$kernel(payload, slot);
         }
 
         #[doc = concat!("[`", stringify!($name), "`], which also writes the slot to `out` as a payload.")]
-        #[inline]
         pub fn $name_and_emit(payload: &[u8], slot: &mut [i32], out: &mut [u8]) {
             check_length(payload, $width, slot.len());
             check_length(out, $width, slot.len());

@@ -38,14 +38,13 @@ pub fn limit_kernel_level(limit: KernelLevel) -> KernelLevel {
     level
 }
 
-/// Miri, which checks the kernels' memory accesses, has the features that it was told to have, and no CPUID.
-#[cfg(any(miri, not(target_arch = "x86_64")))]
+#[cfg(not(target_arch = "x86_64"))]
 fn detect() -> KernelLevel {
-    if cfg!(all(target_feature = "avx2", target_feature = "f16c")) { KernelLevel::Avx2 } else { KernelLevel::Scalar }
+    KernelLevel::Scalar
 }
 
 /// The processor must have the instructions and the operating system must save the registers (XCR0).
-#[cfg(all(not(miri), target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 fn detect() -> KernelLevel {
     const FMA_OSXSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
     const AVX2: u32 = 1 << 5;
@@ -71,7 +70,7 @@ fn detect() -> KernelLevel {
 }
 
 /// Leaf 1's ECX and leaf 7's EBX.
-#[cfg(all(not(miri), target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[allow(unused_unsafe, reason = "newer compilers made the intrinsic safe")]
 fn feature_bits() -> (u32, u32) {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -82,7 +81,7 @@ fn feature_bits() -> (u32, u32) {
     }
 }
 
-#[cfg(all(not(miri), target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "xsave")]
 fn saved_state() -> u64 {
     // SAFETY: the caller found OSXSAVE; register 0 always exists.

@@ -86,8 +86,8 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         pub(super) fn magnitude_bits_f32(values: &[f32]) -> u32 {
             let mut largest = splat_i32(0);
-            cover(Place::of(values, 4), values.len(), |at, n| {
-                // SAFETY: `cover` stays within values.len().
+            steps(0, values.len(), |at, n| {
+                // SAFETY: `steps` stays within values.len().
                 let bits = bits_of(unsafe { load_f32(values, at, n) });
                 // Without the sign bit, signed and unsigned order agree.
                 largest = max_i32(largest, and_i32(bits, splat_i32(i32::MAX)));
@@ -98,8 +98,8 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         pub(super) fn magnitude_bits_16(values: &[u16]) -> u16 {
             let mut largest = splat_i32(0);
-            cover(Place::of(values, 2), values.len(), |at, n| {
-                // SAFETY: `cover` stays within values.len().
+            steps(0, values.len(), |at, n| {
+                // SAFETY: `steps` stays within values.len().
                 let bits = widen_u16(unsafe { load_u16(values, at, n) });
                 largest = max_i32(largest, and_i32(bits, splat_i32(0x7fff)));
             });

@@ -18,10 +18,9 @@ macro_rules! narrow_kernels {
 
         #[target_feature(enable = $features)]
         pub(super) fn magnitude_i32(slot: &[i32]) -> i32 {
-            let count = slot.len();
             let mut largest = splat_i32(0);
-            cover(Place::of(slot, 4), count, |at, n| {
-                // SAFETY: `cover` stays within slot.len().
+            steps(0, slot.len(), |at, n| {
+                // SAFETY: `steps` stays within slot.len().
                 largest = max_i32(largest, abs_i32(unsafe { load_i32(slot, at, n) }));
             });
             reduce_max_i32(largest)
