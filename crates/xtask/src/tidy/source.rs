@@ -2,7 +2,7 @@
 
 use super::SourceFile;
 use super::sizes::is_test;
-use crate::layers::{BESIDE, LAYERS, NO_STD, UNSAFE_ALLOWED};
+use crate::layers::{BESIDE, LAYERS, LOCK_FREE, NO_STD, UNSAFE_ALLOWED};
 
 /// Things that a crate without std, clocks and randomness must not name, with what to use instead.
 const STATE_BANS: &[(&str, &str)] = &[
@@ -15,6 +15,9 @@ const STATE_BANS: &[(&str, &str)] = &[
     ("getrandom", "take a seeded generator from the caller, so that the same seed gives the same trace"),
 ];
 
+/// What waits for a lock, or for somebody who holds one.
+const WAITS: &[&str] = &[".lock()", "RwLock", "Condvar"];
+
 /// Breaches in one Rust file.
 pub fn check(file: &SourceFile) -> Vec<String> {
     if !file.path.ends_with(".rs") || is_test(&file.path) || !file.path.starts_with("crates/") {
@@ -26,6 +29,10 @@ pub fn check(file: &SourceFile) -> Vec<String> {
         let mut breach = |message: String| breaches.push(format!("{}:{}: {message}", file.path, index + 1));
         if names_unsafe(code) && !unsafe_allowed(&file.path) {
             breach(format!("unsafe code outside {}: use a safe function, or move it there", UNSAFE_ALLOWED.join(", ")));
+        }
+        let is_lock_free = LOCK_FREE.iter().any(|place| file.path.starts_with(place));
+        for wait in WAITS.iter().filter(|wait| is_lock_free && code.contains(**wait)) {
+            breach(format!("`{wait}` where every packet passes: own the value, or use try_lock and do without"));
         }
         if is_pure(&file.path) {
             for (banned, instead) in STATE_BANS.iter().filter(|(banned, _)| code.contains(banned)) {

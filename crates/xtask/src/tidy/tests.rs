@@ -133,6 +133,18 @@ fn a_pure_crate_must_say_that_it_has_no_std() {
 }
 
 #[test]
+fn waiting_for_a_lock_is_refused_where_packets_pass() {
+    for code in ["self.stats.lock().unwrap()", "state: RwLock<u8>,", "ended: Condvar,"] {
+        assert!(
+            only(source::check(&file("crates/host/src/lane.rs", code))).contains("where every packet passes"),
+            "{code}"
+        );
+        assert_eq!(source::check(&file("crates/host/src/watcher.rs", code)), [""; 0]);
+    }
+    assert_eq!(source::check(&file("crates/host/src/lane.rs", "stats.try_lock()")), [""; 0]);
+}
+
+#[test]
 fn a_crate_must_forbid_unsafe_code_unless_it_has_a_module_for_it() {
     assert!(only(source::check_roots(&[file("crates/control/src/lib.rs", "")])).contains("forbid(unsafe_code)"));
     assert_eq!(source::check_roots(&[file("crates/net/src/lib.rs", "")]), [""; 0]);
