@@ -124,6 +124,13 @@ STEPS = [
         "the waits in shared memory in every interleaving, and bugs put in on purpose",
         holds_tests=True,
     ),
+    Step(
+        "memory",
+        ["scripts/memory.sh"],
+        "unsafe code under AddressSanitizer, and a bug put in on purpose",
+        holds_tests=True,
+        timeout_s=1800,
+    ),
     Step("fuzz", ["scripts/fuzz.sh", "20"], "every fuzz target for a short time"),
     Step(
         "instructions",
