@@ -85,13 +85,12 @@ inlined void learn(const struct context *context)
     struct peer *peer = find_peer(context->job, packet->lane, packet->rank);
     if (!peer)
         return;
-    struct peer sender;
     __u32 ifindex = context->xdp->ingress_ifindex;
-    sender_of(context->frame, ifindex, &sender);
     peer->seen_ns = bpf_ktime_get_coarse_ns();
-    const __u64 *old = (const void *)peer, *new = (const void *)&sender;
-    if (old[0] == new[0] && old[1] == new[1] && old[2] == new[2] && old[3] == new[3])
+    if (is_sender(context->frame, ifindex, peer))
         return;
+    struct peer sender;
+    sender_of(context->frame, ifindex, &sender);
     sender.seen_ns = peer->seen_ns;
     *peer = sender;
     struct member_key key = {group_of(context->job, packet->lane), ifindex};

@@ -16,12 +16,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo::warning=no clang: built without the XDP program, `fanin switch --datapath xdp` will say so");
         return Ok(());
     }
-    let object = Path::new(&std::env::var("OUT_DIR")?).join("switchml.bpf.o");
-    let flags = ["-O2", "-g", "-target", "bpfel", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"];
-    let status = Command::new(&clang).args(flags).arg("../../xdp/switchml.bpf.c").arg("-o").arg(object).status()?;
-    if !status.success() {
-        return Err(format!("{clang} did not compile xdp/switchml.bpf.c, see above; it needs clang 12 or later").into());
+    for name in ["switchml", "traffic"] {
+        compile(&clang, name)?;
     }
     println!("cargo::rustc-cfg=has_program");
+    Ok(())
+}
+
+fn compile(clang: &str, name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let object = Path::new(&std::env::var("OUT_DIR")?).join(format!("{name}.bpf.o"));
+    let flags = ["-O2", "-g", "-target", "bpfel", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"];
+    let status =
+        Command::new(clang).args(flags).arg(format!("../../xdp/{name}.bpf.c")).arg("-o").arg(object).status()?;
+    if !status.success() {
+        return Err(format!("{clang} did not compile xdp/{name}.bpf.c, see above; it needs clang 12 or later").into());
+    }
     Ok(())
 }

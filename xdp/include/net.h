@@ -116,6 +116,20 @@ inlined void send_to(struct frame *frame, const struct peer *peer, __u32 datagra
     frame->udp.checksum = 0;
 }
 
+inlined int same_mac(const __u8 *left, const __u8 *right)
+{
+    return *(const __u32 *)left == *(const __u32 *)right && *(const __u16 *)(left + 4) == *(const __u16 *)(right + 4);
+}
+
+/* Whether a frame is from there. Field by field: words of a structure that was just written in pieces would have to wait
+ * until the pieces have left the processor's store queue. */
+inlined int is_sender(const struct frame *frame, __u32 ifindex, const struct peer *peer)
+{
+    return peer->address == frame->ipv4.source && peer->port == frame->udp.source && peer->ifindex == ifindex &&
+           peer->local_address == frame->ipv4.destination && peer->local_port == frame->udp.destination &&
+           same_mac(peer->mac, frame->ethernet.source) && same_mac(peer->local_mac, frame->ethernet.destination);
+}
+
 /* The sender of a frame. */
 inlined void sender_of(const struct frame *frame, __u32 ifindex, struct peer *peer)
 {

@@ -119,7 +119,8 @@ struct {
     MAP_TYPE(value, struct counters);
 } counts SEC(".maps");
 
-/* Every interface that has the program. */
+/* Every interface that has the program. The loader sets how many at most: a broadcast looks at every entry, and an empty one
+ * costs it some 10 ns. */
 struct {
     MAP_NUMBER(type, BPF_MAP_TYPE_DEVMAP);
     MAP_NUMBER(max_entries, 64);

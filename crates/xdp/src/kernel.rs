@@ -24,7 +24,9 @@ static OBJECT: &[u8] = &[];
 
 /// Ranks and lanes of all jobs together.
 const PEER_COUNT: u32 = 16_384;
-const NO_FLAGS: u64 = 0;
+/// Interfaces where the caller does not say how many there will be.
+const INTERFACE_COUNT: u32 = 64;
+pub(crate) const NO_FLAGS: u64 = 0;
 
 /// Bytes of the kernel's memory that a slot takes, both copies in one.
 pub const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
@@ -114,23 +116,32 @@ impl KernelSwitch {
     /// # Errors
     /// [`XdpError`]: no program in this build, no privileges, or a kernel that does not take it.
     pub fn load(settings: &Settings) -> Result<KernelSwitch, XdpError> {
-        KernelSwitch::load_as(settings, false)
+        KernelSwitch::load_for_interfaces(settings, INTERFACE_COUNT)
     }
 
-    /// [`KernelSwitch::load`] for interfaces whose other end may be a veth without a program: answers leave by a redirect,
+    /// [`KernelSwitch::load_for_interfaces`] for interfaces whose other end may be a veth without a program: answers leave by a redirect,
     /// which such a veth takes, instead of `XDP_TX`.
     ///
     /// # Errors
     /// As there.
-    pub fn load_redirecting(settings: &Settings) -> Result<KernelSwitch, XdpError> {
-        KernelSwitch::load_as(settings, true)
+    pub fn load_redirecting(settings: &Settings, interface_count: u32) -> Result<KernelSwitch, XdpError> {
+        KernelSwitch::load_as(settings, true, interface_count)
     }
 
-    fn load_as(settings: &Settings, redirects_answers: bool) -> Result<KernelSwitch, XdpError> {
+    /// As [`KernelSwitch::load`], for so many interfaces at most. Each that is not attached costs every Aggregate some 10 ns:
+    /// the kernel looks at all places of its list.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_for_interfaces(settings: &Settings, interface_count: u32) -> Result<KernelSwitch, XdpError> {
+        KernelSwitch::load_as(settings, false, interface_count)
+    }
+
+    fn load_as(settings: &Settings, redirects_answers: bool, interface_count: u32) -> Result<KernelSwitch, XdpError> {
         if !crate::HAS_PROGRAM {
             return Err(XdpError::NotBuilt);
         }
-        let mut ebpf = load_object(settings, redirects_answers)?;
+        let mut ebpf = load_object(settings, redirects_answers, interface_count)?;
         for name in ["switchml", "to_worker"] {
             program(&mut ebpf, name).load().map_err(|error| XdpError::verify(&error))?;
         }
@@ -159,18 +170,31 @@ impl KernelSwitch {
     /// # Errors
     /// [`XdpError`], saying what to change.
     pub fn attach(&mut self, interface: &str) -> Result<(), XdpError> {
-        let index =
-            sys::interface_index(interface).ok_or_else(|| XdpError::NoInterface { interface: interface.into() })?;
+        let index = self.attach_input(interface)?;
         let exit = program(&mut self.ebpf, "to_worker").fd().map_err(|error| XdpError::verify(&error))?;
         let exit = exit.try_clone().map_err(|error| XdpError::Map { why: error.to_string() })?;
-        let entry = program(&mut self.ebpf, "switchml");
-        entry.attach_to_if_index(index, XdpMode::Driver).map_err(|error| XdpError::attach(interface, &error))?;
         self.ports.set(self.interface_count, index, Some(&exit), NO_FLAGS).map_err(|error| XdpError::NotAttached {
             interface: interface.into(),
-            why: format!("{}; at most 64 interfaces, on Linux 5.8 or later", crate::error::chain(&error)),
+            why: format!(
+                "{}; at most as many interfaces as it was loaded for, on Linux 5.8 or later",
+                crate::error::chain(&error)
+            ),
         })?;
         self.interface_count += 1;
         Ok(())
+    }
+
+    /// As [`KernelSwitch::attach`], but no Aggregate for all ranks leaves by this interface: to measure the program without
+    /// what the kernel does to send. Returns the interface's number.
+    ///
+    /// # Errors
+    /// [`XdpError`], saying what to change.
+    pub fn attach_input(&mut self, interface: &str) -> Result<u32, XdpError> {
+        let index =
+            sys::interface_index(interface).ok_or_else(|| XdpError::NoInterface { interface: interface.into() })?;
+        let entry = program(&mut self.ebpf, "switchml");
+        entry.attach_to_if_index(index, XdpMode::Driver).map_err(|error| XdpError::attach(interface, &error))?;
+        Ok(index)
     }
 
     /// Gives a job its slots; its packets are served when this returns. Without `has_checksum` its packets' CRC-32C is
@@ -416,7 +440,7 @@ fn second_handle<V: aya::Pod>(map: &Map) -> Result<Array<MapData, V>, XdpError> 
     Ok(Array::try_from(Map::Array(MapData::from_fd(descriptor)?))?)
 }
 
-fn load_object(settings: &Settings, redirects_answers: bool) -> Result<Ebpf, XdpError> {
+fn load_object(settings: &Settings, redirects_answers: bool, interface_count: u32) -> Result<Ebpf, XdpError> {
     let redirects_answers = u32::from(redirects_answers);
     let own_address = settings.own_address.map_or(0, |address| u32::from(address).to_be());
     let (port_first, port_count) = (u32::from(settings.port_first), u32::from(settings.port_count));
@@ -428,12 +452,13 @@ fn load_object(settings: &Settings, redirects_answers: bool) -> Result<Ebpf, Xdp
         .override_global("own_address", &own_address, true)
         .override_global("redirects_answers", &redirects_answers, true)
         .map_max_entries("slots", settings.slot_count)
+        .map_max_entries("ports", interface_count.max(1))
         .map_max_entries("peers", PEER_COUNT)
         .map_max_entries("members", PEER_COUNT);
     loader.load(OBJECT).map_err(|error| XdpError::load(&error))
 }
 
-fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
+pub(crate) fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut Xdp {
     let found = ebpf.program_mut(name).and_then(|program| program.try_into().ok());
     found.unwrap_or_else(|| unreachable!("the object has the XDP program {name}"))
 }

@@ -11,10 +11,12 @@ mod kernel;
 mod snapshot;
 mod state;
 mod sys;
+mod traffic;
 
 pub use error::{InstallError, XdpError};
 pub use kernel::{Action, Carrier, Completed, KernelSwitch, SLOT_BYTES, Settings};
 pub use state::Counters;
+pub use traffic::{Empty, EmptyProgram, Stream, Traffic};
 
 /// Whether this build contains the program: it does where clang was there when it was made.
 pub const HAS_PROGRAM: bool = cfg!(has_program);

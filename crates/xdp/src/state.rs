@@ -75,6 +75,28 @@ pub(crate) struct MemberKey {
     pub ifindex: u32,
 }
 
+/// `struct headers` of `xdp/traffic.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Headers {
+    bytes: [u8; 82],
+    unused: [u8; 6],
+}
+
+/// `struct position` of `xdp/traffic.bpf.c`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Position {
+    rank: u32,
+    chunk_index: u32,
+}
+
+impl Headers {
+    pub fn from_bytes(bytes: &[u8; 82]) -> Headers {
+        Headers { bytes: *bytes, unused: [0; 6] }
+    }
+}
+
 /// Packets by outcome, of one job number since the program was loaded.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,4 +181,4 @@ macro_rules! plain {
     )* };
 }
 
-plain!(Job, Slot, Peer, MemberKey, Counters);
+plain!(Job, Slot, Peer, MemberKey, Headers, Position, Counters);

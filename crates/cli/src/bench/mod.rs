@@ -16,6 +16,7 @@ mod switch;
 pub mod units;
 mod weight;
 pub mod worker;
+mod xdp;
 
 use clap::Subcommand;
 
@@ -45,6 +46,8 @@ pub enum Bench {
     Switch(Box<switch::Arguments>),
     /// Measure the conversions between floats and the wire.
     Convert(Box<convert::Arguments>),
+    /// Measure the switch program in the kernel beside an empty XDP program (root).
+    Xdp(Box<xdp::Arguments>),
     /// Write a page from files of results: goals beside what was measured, then every run.
     Results(results::Arguments),
 }
@@ -62,6 +65,7 @@ pub fn run(command: Bench) -> anyhow::Result<i32> {
         Bench::Ddp(arguments) => conduct(&arguments.output, "ddp", || ddp::measure(arguments)),
         Bench::Switch(arguments) => conduct(&arguments.output, "switch", || switch::measure(arguments)),
         Bench::Convert(arguments) => conduct(&arguments.output, "convert", || convert::measure(arguments)),
+        Bench::Xdp(arguments) => conduct(&arguments.output, "xdp", || xdp::measure(arguments)),
         Bench::Results(arguments) => results::run(arguments),
     }
 }

@@ -99,7 +99,7 @@ fn attach(
         slot_count: u32::try_from(xdp.slot_memory_bytes / SLOT_BYTES).unwrap_or(u32::MAX).max(1),
     };
     let in_words = |error: XdpError| error.to_string();
-    let mut kernel = KernelSwitch::load_redirecting(&settings).map_err(in_words)?;
+    let mut kernel = KernelSwitch::load_redirecting(&settings, chosen.names.len() as u32).map_err(in_words)?;
     for name in &chosen.names {
         kernel.attach(name).map_err(in_words)?;
     }

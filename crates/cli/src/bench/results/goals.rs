@@ -166,6 +166,13 @@ pub const GOALS: &[Goal] = &[
         measure: daemon,
     },
     Goal {
+        what: "XDP switch with duplicate check, parity and write-back, 256 elements: share of an empty XDP program's rate",
+        prototype: "52 %",
+        goal: "≥ 50 %",
+        limit: "–",
+        measure: xdp,
+    },
+    Goal {
         what: "DDP step of a transformer: share of the communication hidden behind backward, against gloo",
         prototype: "–",
         goal: "no less at 2 ranks, more from 4",
@@ -294,6 +301,23 @@ fn daemon(documents: &[Document]) -> Vec<Measured> {
             let rate = case["packets_per_cpu_us"].as_f64();
             let show = |rate| format!("{rate:.2} M/s");
             measured.extend(rate.map(|rate| Measured::at_least(document, result, rate, least, show)));
+        }
+    }
+    measured
+}
+
+fn xdp(documents: &[Document]) -> Vec<Measured> {
+    let mut measured = Vec::new();
+    for document in of(documents, "xdp").filter(|document| document.value["setting"]["elements"] == 256) {
+        let wanted = [
+            ("sum", "the program alone"),
+            ("sum, CRC-32C", "with checksum"),
+            ("sum, sent", "with the copies that the kernel sends"),
+        ];
+        for (program, label) in wanted {
+            let case = document.cases(None).iter().find(|case| case["program"] == program);
+            let value = case.and_then(|case| case["share_of_empty"].as_f64());
+            measured.extend(value.map(|value| Measured::at_least(document, label, value, 0.5, share)));
         }
     }
     measured

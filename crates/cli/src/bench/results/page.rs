@@ -69,6 +69,7 @@ fn run(document: &Document, links: &Path) -> String {
         "switch" => switch_tables(document),
         "convert" => convert_table(document),
         "ddp" => ddp_table(document),
+        "xdp" => xdp_table(document),
         _ => collective_table(document),
     };
     text += &format!("\n{}\n", circumstances(&document.value));
@@ -213,6 +214,23 @@ fn ddp_table(document: &Document) -> String {
                 &format!("{:.2}", series["gain_over_gloo"].as_f64().unwrap_or(0.0)),
             ]);
         }
+    }
+    text
+}
+
+fn xdp_table(document: &Document) -> String {
+    let mut text = row(&["program", "ns/packet", "Mpkt/s", "Gbit/s", "of the empty program", "least – most"]);
+    text += &row(&["---"; 6]);
+    for case in document.cases(None) {
+        let number = |key: &str| case[key].as_f64().unwrap_or(0.0);
+        text += &row(&[
+            case["program"].as_str().unwrap_or("?"),
+            &format!("{:.0}", 1e3 / number("packets_per_us")),
+            &format!("{:.2}", number("packets_per_us")),
+            &format!("{:.1}", number("gbit_per_s")),
+            &percent(number("share_of_empty")),
+            &format!("{} – {}", percent(number("share_min")), percent(number("share_max"))),
+        ]);
     }
     text
 }
