@@ -95,9 +95,13 @@ inlined void learn(const struct context *context)
     *peer = sender;
     struct member_key key = {group_of(context->job, packet->lane), ifindex};
     __u32 *rank = bpf_map_lookup_elem(&members, &key);
+    /* Two ranks of one interface may come here at once: one of them finds the other's entry. */
+    if (!rank && bpf_map_update_elem(&members, &key, &packet->rank, BPF_NOEXIST)) {
+        rank = bpf_map_lookup_elem(&members, &key);
+        if (!rank)
+            context->job->is_shared = 1;
+    }
     if (rank && *rank != packet->rank)
-        context->job->is_shared = 1;
-    else if (bpf_map_update_elem(&members, &key, &packet->rank, BPF_ANY))
         context->job->is_shared = 1;
 }
 

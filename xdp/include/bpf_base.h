@@ -23,7 +23,7 @@ typedef long long __s64;
 
 enum bpf_map_type { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2, BPF_MAP_TYPE_PERCPU_ARRAY = 6, BPF_MAP_TYPE_DEVMAP = 14 };
 
-enum { BPF_ANY = 0, BPF_F_BROADCAST = 1 << 3 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_BROADCAST = 1 << 3 };
 
 struct xdp_md {
     __u32 data;

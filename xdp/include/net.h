@@ -112,7 +112,7 @@ inlined void send_to(struct frame *frame, const struct peer *peer, __u32 datagra
     frame->udp.source = peer->local_port;
     frame->udp.destination = peer->port;
     frame->udp.bytes = from_be16(udp_bytes);
-    /* None: the datagram has its CRC-32C. */
+    /* None: the datagram has its CRC-32C, or its job goes without checks (spec/PROTOCOL.md). */
     frame->udp.checksum = 0;
 }
 

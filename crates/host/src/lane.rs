@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,7 @@ pub(crate) struct Running {
     failed: Option<Error>,
     is_closed: bool,
     incoming: ReceiveBatch,
-    /// Looks at the group that found nothing.
+    /// Looks at the group since the last one at the own port.
     looks: u32,
     outgoing: SendBatch,
     patience: Patience,
@@ -128,7 +129,18 @@ impl Running {
     }
 
     /// Obeys and carries packets until it `is_enough` or the lane is closed.
+    ///
+    /// A panic, which is a bug of ours, first lets go of all memory: the thread that unwinds may own some of it.
     pub fn carry(&mut self, shared: &Shared, is_enough: impl Fn(&Running) -> bool) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.carry_packets(shared, is_enough)));
+        if let Err(panic) = outcome {
+            let what = "the thread that carried a lane's packets panicked: please report this";
+            self.fail(shared, Error::new(ErrorKind::Network, what));
+            resume_unwind(panic);
+        }
+    }
+
+    fn carry_packets(&mut self, shared: &Shared, is_enough: impl Fn(&Running) -> bool) {
         self.patience.renew();
         while self.obey(shared) && !is_enough(self) {
             if let Err(error) = self.step(shared) {
@@ -217,14 +229,16 @@ impl Running {
     /// Takes what has come for all ranks, else, now and then, what has come for this one.
     fn receive(&mut self) -> Result<usize, NetError> {
         if let Some(group) = &mut self.lane.group {
-            if group.receive(&mut self.incoming)? > 0 {
-                return Ok(self.incoming.len());
-            }
             self.looks += 1;
             if self.looks < OWN_PORT_EVERY {
-                return Ok(0);
+                return group.receive(&mut self.incoming);
             }
+            // Also while the group is busy: a lost sum's reply must not wait until it falls silent.
             self.looks = 0;
+            if self.lane.port.receive(&mut self.incoming)? > 0 {
+                return Ok(self.incoming.len());
+            }
+            return group.receive(&mut self.incoming);
         }
         self.lane.port.receive(&mut self.incoming)
     }

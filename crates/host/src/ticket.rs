@@ -1,5 +1,6 @@
 //! The end of a collective, for those who wait for it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -151,8 +152,11 @@ impl Collective {
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         self.ended.notify_all();
+        // The thread that carries packets must not unwind for a caller's mistake: others' memory is in its hands.
         for callback in callbacks {
-            callback(&result);
+            if catch_unwind(AssertUnwindSafe(|| callback(&result))).is_err() {
+                tracing::error!(sequence = self.sequence, "a callback of a collective panicked");
+            }
         }
     }
 }
@@ -194,7 +198,8 @@ impl Ticket {
     }
 
     /// Calls `callback` when the collective ends, or now if it has. It runs on
-    /// a lane's thread and must not block.
+    /// the thread that carries the lane's packets, which may be another caller's
+    /// in `Session::run`, and must not block.
     pub fn on_complete(&self, callback: Callback) {
         let mut state = lock(&self.0.state);
         match state.result.clone() {

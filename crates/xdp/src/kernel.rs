@@ -242,20 +242,44 @@ impl KernelSwitch {
 
     /// Ends a job; returns whether there was one.
     pub fn remove(&mut self, job_id: u32) -> bool {
+        self.remove_if(job_id, |_| true)
+    }
+
+    /// Ends a job, unless a chunk of it is complete; returns whether it did.
+    pub fn remove_unless_summed(&mut self, job_id: u32) -> bool {
+        self.remove_if(job_id, |counters| counters.aggregates == 0)
+    }
+
+    /// Stops serving a job, and ends it if its counters, which no packet changes any more, are such; else goes on.
+    fn remove_if(&mut self, job_id: u32, is_wanted: impl Fn(&Counters) -> bool) -> bool {
         let Some(place) = self.installed.iter().position(|installed| installed.config.job_id == job_id) else {
             return false;
         };
-        let Installed { job, .. } = self.installed.remove(place);
-        let ended = Job { is_live: 0, ..job };
-        self.jobs.set(job_id & 0xff, ended, NO_FLAGS).expect("an entry of an array map can be overwritten");
-        // A packet that is just being served may still write to the slots. Where the kernel cannot be asked to wait for it,
-        // they are not given to anybody else.
-        if sys::wait_for_running_programs().is_ok() {
-            self.free_slots.give_back(job.slot_base);
-            self.free_peers.give_back(job.peer_base);
+        let job = self.installed[place].job;
+        self.write_live(Job { is_live: 0, ..job });
+        let waited = sys::wait_for_running_programs();
+        if !self.job_counters(job_id).is_some_and(|counters| is_wanted(&counters)) {
+            // Whether ranks share an interface may have been learned just before: assume it, which is never wrong.
+            self.write_live(Job { is_live: 1, is_shared: 1, ..job });
+            return false;
+        }
+        self.installed.remove(place);
+        match waited {
+            Ok(()) => {
+                self.free_slots.give_back(job.slot_base);
+                self.free_peers.give_back(job.peer_base);
+            }
+            // A packet that is just being served may still write to the slots: they are not given to anybody else.
+            Err(error) => {
+                tracing::warn!(%error, job_id, "the kernel does not say when a job's slots are free: they stay taken")
+            }
         }
         self.forget_members(job_id);
         true
+    }
+
+    fn write_live(&mut self, job: Job) {
+        self.jobs.set(job.job_id & 0xff, job, NO_FLAGS).expect("an entry of an array map can be overwritten");
     }
 
     /// Whether the program serves this job.

@@ -73,6 +73,7 @@ pub const LOCK_FREE: &[&str] = &[
     "crates/net/src",
     "crates/host/src/lane.rs",
     "crates/host/src/memory.rs",
+    "crates/switch/src/dataplane/carry.rs",
     "crates/switch/src/dataplane/thread.rs",
     "crates/switch/src/dataplane/outgoing.rs",
     "crates/switch/src/dataplane/peers.rs",

@@ -147,6 +147,11 @@ impl Tensors for Memory<'_> {
     fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]) {
         let submission = self.submission(id);
         let elements = submission.shape.elements_of(id.block).1;
+        let shard = submission.shape.shard(id.block);
+        let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.rank);
+        if payload.len() / 4 != usize::from(if receives { elements } else { 0 }) {
+            self.wrong = Some(format!("rank {}: {} bytes for {id:?}", self.rank, payload.len()));
+        }
         let must_be_float = submission.scaled
             && !payload.is_empty()
             && oracle::must_be_float(self.job, self.lane, submission, id, elements.into());

@@ -73,6 +73,12 @@ impl CarriedJob {
         of_batch.is_some_and(|of_batch| std::mem::replace(of_batch, batch) != batch)
     }
 
+    /// Whether a datagram is a worker's of this job, whole: a damaged or forged one must not move the job.
+    pub fn is_workers(&self, datagram: &[u8]) -> bool {
+        let parse = if self.install.has_checksum { fanin::Header::parse } else { fanin::Header::parse_unsummed };
+        parse(datagram).is_ok_and(|(header, _)| header.job_token == self.install.job_token)
+    }
+
     /// Whether a stray datagram is only dropped.
     pub fn report_stray(&self) -> bool {
         self.strays.report(self.install.job_id)

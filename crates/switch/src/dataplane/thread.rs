@@ -160,7 +160,7 @@ impl Thread {
     fn carry(&mut self, datagram: &[u8], source: SocketAddr) -> Result<bool, NetError> {
         let Some(job) = self.carrying.find(datagram) else { return Ok(false) };
         if fanin::Header::parse_unchecked(datagram).is_none_or(|header| header.kind != Kind::Aggregate) {
-            let is_dropped = job.report_stray();
+            let is_dropped = job.is_workers(datagram) && job.report_stray();
             self.carrying.stray_datagrams += u64::from(is_dropped);
             return Ok(is_dropped);
         }

@@ -179,10 +179,7 @@ impl Inner {
 
     /// Takes a job out of the kernel, unless a chunk of it is complete. Returns whether it did.
     fn remove_unless_summed(&self, job_id: u32) -> bool {
-        let mut kernel = self.kernel();
-        let Some(kernel) = kernel.as_mut() else { return false };
-        let has_summed = kernel.job_counters(job_id).is_none_or(|counters| counters.aggregates > 0);
-        !has_summed && kernel.remove(job_id)
+        self.kernel().as_mut().is_some_and(|kernel| kernel.remove_unless_summed(job_id))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use fanin_numeric::{accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
@@ -124,6 +125,17 @@ impl Chunk {
                 let terms = ranks.iter().flatten().filter_map(|values| values.get(element));
                 let sum: f64 = terms.map(|&term| f64::from(term)).sum();
                 *value = (sum as f32).to_bits() as i32;
+            }
+        }
+    }
+
+    /// Hashes what has been added so far.
+    pub fn hash_sum(&self, hasher: &mut impl Hasher) {
+        self.values[..usize::from(self.element_count)].hash(hasher);
+        if let Phase::CollectingFloats(ranks) = &self.phase {
+            for (rank, values) in ranks.iter().enumerate() {
+                let bits = values.iter().flatten().map(|value| value.to_bits());
+                bits.for_each(|bits| (rank, bits).hash(hasher));
             }
         }
     }

@@ -129,8 +129,8 @@ impl Server {
     pub fn hash_state(&self, hasher: &mut impl Hasher) {
         for chunk in &self.chunks {
             (chunk.chunk_index, chunk.contributed, chunk.is_complete(), chunk.ecn).hash(hasher);
-            (chunk.element_count, chunk.slot_index_next, matches!(chunk.phase, Phase::CollectingFloats(_)))
-                .hash(hasher);
+            (chunk.element_count, chunk.slot_index, chunk.slot_index_next).hash(hasher);
+            chunk.hash_sum(hasher);
         }
         self.answers.hash(hasher);
     }

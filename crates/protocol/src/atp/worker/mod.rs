@@ -203,6 +203,7 @@ impl Worker {
             let place = self.place(position);
             (place.attempt_count.min(2), place.is_acknowledged, place.is_float, place.slot_index).hash(hasher);
         }
+        self.remap.hash(hasher);
         self.stream.hash_state(hasher);
         self.recovery.hash_state(hasher);
     }

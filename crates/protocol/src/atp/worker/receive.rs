@@ -100,9 +100,7 @@ impl Worker {
         let shard = submission.shape.shard(id.block);
         let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
         let awaited = if receives { submission.shape.elements_of(id.block).1 } else { 0 };
-        // A sum of empty contributions only is empty.
-        let is_empty_sum = header.element_count == 0 && submission.contributors.sole(shard).is_some();
-        if header.element_count == awaited || is_empty_sum { Ok(()) } else { Err(DropReason::ElementCountMismatch) }
+        if header.element_count == awaited { Ok(()) } else { Err(DropReason::ElementCountMismatch) }
     }
 
     fn take_parameter(
@@ -167,7 +165,9 @@ impl Worker {
     fn resend_overtaken(&mut self, now: Time, position: u64) {
         let patience = self.recovery.smoothed().unwrap_or_default();
         let mut is_new_loss = false;
-        for lost in self.expected..position.saturating_sub(u64::from(OUT_OF_ORDER_MAX) - 1) {
+        // The expected one in any case: later Parameters may have changed places.
+        let overtaken_until = position.saturating_sub(u64::from(OUT_OF_ORDER_MAX) - 1).max(self.expected + 1);
+        for lost in self.expected..overtaken_until {
             let place = self.place(lost);
             let was_sent_lately = place.attempt_count > 1 && now.since(place.sent_last) < patience;
             if !place.is_acknowledged && !place.is_queued && !was_sent_lately {

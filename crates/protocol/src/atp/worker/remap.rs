@@ -6,7 +6,7 @@
 
 use alloc::collections::BTreeMap;
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Remap {
     /// By the slot that the chunk index gives: the one in use.
     in_use: BTreeMap<u16, u16>,
