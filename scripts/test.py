@@ -37,7 +37,9 @@ PYTEST_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed
 # How a Rust test says that it could not run here, and how pytest -ra does.
 SKIPPED = re.compile(r"^\s*SKIPPED:? (?:\[\d+\] )?(.+)$")
 # Where what a runner says of failures begins and ends: cargo test, pytest, the compiler and the linters.
-FAILURE_BEGINS = re.compile(r"^(failures:$|=+ (FAILURES|ERRORS) =+|error(\[\w+\])?:|Traceback |FAILED:? |thread '.+' .*panicked)")
+FAILURE_BEGINS = re.compile(
+    r"^(failures:$|=+ (FAILURES|ERRORS) =+|error(\[\w+\])?:|Traceback |FAILED:? |thread '.+' .*panicked)"
+)
 FAILURE_ENDS = re.compile(r"^(test result:|\s*Running |\s*Doc-tests |\s*Compiling )")
 
 
