@@ -229,7 +229,7 @@ class Log:
         return found
 
 
-def run(step: Step, verbose: bool) -> Outcome:
+def run(step: Step, verbose: bool = False) -> Outcome:
     """Runs a step and says what came of it."""
     print(f"=== {step.name}: {step.why}", flush=True)
     log = Log(step.name, verbose)

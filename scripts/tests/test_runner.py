@@ -104,3 +104,15 @@ def test_the_stub_script_gives_unversioned_functions_to_the_first_library():
     sources = {name: source for name, source, _ in lean.stub_sources(wanted)}
     assert sources["libone.so.1"] == "int cuA(void) { return 100; }\n"
     assert sources["libtwo.so.2"] == "int cuB(void) { return 100; }\n"
+
+
+def test_a_failure_is_shown_with_what_the_runner_said_of_it():
+    output = "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwrong sum\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored"
+    outcome = runner.run(step("sh", "-c", f"printf '{output}'; exit 101", holds_tests=True))
+    assert "wrong sum" in outcome.failure and "test a ... ok" not in outcome.failure
+    assert any("exit status 101" in line for line in outcome.failure)
+
+
+def test_a_long_output_is_cut_in_the_middle():
+    shown = runner.run(step("sh", "-c", "echo 'error: first'; seq 1 1000; exit 1")).failure
+    assert "error: first" in shown and "1000" in shown and len(shown) < 200
