@@ -107,7 +107,8 @@ def test_the_stub_script_gives_unversioned_functions_to_the_first_library():
 
 
 def test_a_failure_is_shown_with_what_the_runner_said_of_it():
-    output = "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwrong sum\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored"
+    output = "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwrong sum\n\n"
+    output += "test result: FAILED. 1 passed; 1 failed; 0 ignored"
     outcome = runner.run(step("sh", "-c", f"printf '{output}'; exit 101", holds_tests=True))
     assert "wrong sum" in outcome.failure and "test a ... ok" not in outcome.failure
     assert any("exit status 101" in line for line in outcome.failure)
