@@ -17,6 +17,7 @@ extern crate alloc;
 
 pub mod atp;
 pub mod generated;
+mod resend_timer;
 pub mod stream;
 pub mod switchml;
 pub mod time;

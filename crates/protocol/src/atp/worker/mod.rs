@@ -5,7 +5,6 @@
 mod config;
 mod emit;
 mod receive;
-mod recovery;
 mod remap;
 mod window;
 
@@ -16,13 +15,13 @@ use core::hash::{Hash, Hasher};
 use fanin_wire::atp::ElementFormat;
 
 use crate::DropReason;
+use crate::resend_timer::ResendTimer;
 use crate::stream::{BlockId, Stream, Submission};
 use crate::time::{Span, Time};
 
 pub use config::{CongestionControl, WorkerConfig};
 pub use receive::Event;
 
-use recovery::Recovery;
 use remap::Remap;
 use window::Window;
 
@@ -89,7 +88,8 @@ pub struct Worker {
     resending: VecDeque<u64>,
     remap: Remap,
     window: Window,
-    recovery: Recovery,
+    /// ATP's sign of loss is three Parameters of later chunks (§3.7); the last chunks of a stream have none behind them.
+    timer: ResendTimer,
     events: VecDeque<Event>,
     counters: WorkerCounters,
 }
@@ -126,7 +126,11 @@ impl Worker {
             resending: VecDeque::new(),
             remap: Remap::default(),
             window: Window::new(config.congestion_control, config.window_max),
-            recovery: Recovery::new(&config),
+            timer: ResendTimer::new(
+                config.resend_timeout_initial,
+                config.resend_timeout_min,
+                config.resend_timeout_max,
+            ),
             events: VecDeque::new(),
             counters: WorkerCounters {
                 fragments: 0,
@@ -153,7 +157,7 @@ impl Worker {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
-        self.recovery.on_timeout(now);
+        self.timer.on_timeout(now);
         self.counters.resends_timeout += 1;
         self.queue_resend(self.expected);
     }
@@ -162,7 +166,7 @@ impl Worker {
     pub fn poll_timeout(&self) -> Option<Time> {
         // What waits to be sent again needs no timer.
         let place = self.place(self.expected);
-        (self.expected < self.next && !place.is_queued).then(|| self.recovery.deadline(place.sent_last))
+        (self.expected < self.next && !place.is_queued).then(|| self.timer.deadline(place.sent_last))
     }
 
     /// What has happened since the last call.
@@ -187,7 +191,7 @@ impl Worker {
 
     /// Smoothed time from a Fragment to its Parameter, once one was measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.recovery.smoothed()
+        self.timer.smoothed()
     }
 
     /// The chunk that has waited longest, how often it was sent, and when first; for the hang explainer.
@@ -205,7 +209,7 @@ impl Worker {
         }
         self.remap.hash(hasher);
         self.stream.hash_state(hasher);
-        self.recovery.hash_state(hasher);
+        self.timer.is_backed_off().hash(hasher);
     }
 
     fn place(&self, position: u64) -> &Place {

@@ -114,9 +114,10 @@ impl Worker {
         self.counters.parameters += 1;
         let place = self.place_mut(position);
         place.is_acknowledged = true;
-        let sent = (place.attempt_count == 1).then_some(place.sent_first);
+        let sent_once = (place.attempt_count == 1).then_some(place.sent_first);
         self.out_count -= 1;
-        self.recovery.on_answer(now, sent);
+        sent_once.into_iter().for_each(|sent| self.timer.sample(now.since(sent)));
+        self.timer.on_progress(now);
         let (_, id) = self.stream.find(position).expect("an awaited chunk is in the stream");
         tensors.read_block(id, header.element_format, payload);
         if let Some(collective) = self.stream.finish_block(position) {
@@ -163,7 +164,7 @@ impl Worker {
     /// Sends again what Parameters of three later chunks have overtaken: the expected chunk, and those behind it that
     /// went with it. Not again before an answer can have come.
     fn resend_overtaken(&mut self, now: Time, position: u64) {
-        let patience = self.recovery.smoothed().unwrap_or_default();
+        let patience = self.timer.smoothed().unwrap_or_default();
         let mut is_new_loss = false;
         // The expected one in any case: later Parameters may have changed places.
         let overtaken_until = position.saturating_sub(u64::from(OUT_OF_ORDER_MAX) - 1).max(self.expected + 1);
