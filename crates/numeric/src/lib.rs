@@ -9,6 +9,7 @@
 //! | [`bfloat_wire`] | worker | floats <-> scaled bfloat16, half the bytes on the wire |
 //! | [`byte_wire`] | worker | floats <-> scaled 8-bit integers, a quarter of the bytes on the wire |
 //! | [`static_fixed`] | worker, switch and server | floats <-> counts of 10^-8 whose sums saturate (ATP §3.8) |
+//! | [`float_wire`] | worker | floats <-> floats as they are, where fixed point does not hold the sum (ATP §3.8) |
 //! | [`integer`] | worker | integers, limbs, ordered floats and raw bytes <-> 32-bit words, all exact |
 //! | [`accumulate`] | switch | a slot overwrites, adds, takes the maximum, ors, xors, and emits |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
@@ -28,6 +29,7 @@ pub mod block_fixed;
 pub mod byte_wire;
 pub mod exponent;
 pub mod float16;
+pub mod float_wire;
 pub mod half_wire;
 pub mod integer;
 mod scalar;

@@ -5,13 +5,17 @@
 mod accumulate;
 mod integer;
 mod narrow;
+mod plain;
 mod scaled;
 pub(crate) mod sum;
+mod units;
 
 pub(crate) use accumulate::*;
 pub(crate) use integer::*;
 pub(crate) use narrow::*;
+pub(crate) use plain::*;
 pub(crate) use scaled::*;
+pub(crate) use units::*;
 
 use crate::float16::F16_UNITS_PER_ONE;
 use crate::float16::{F16_UNIT, f16_to_f32, f32_to_f16};
