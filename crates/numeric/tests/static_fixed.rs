@@ -31,7 +31,7 @@ fn count_exactly(value: f32) -> i32 {
     let magnitude = match power {
         // Nothing below 2^-100 comes near half a unit.
         ..-100 => 0,
-        ..0 => {
+        -100..0 => {
             let (whole, rest, half) = (scaled >> -power, scaled & ((1 << -power) - 1), 1i128 << (-power - 1));
             whole + i128::from(rest > half || (rest == half && whole & 1 == 1))
         }
