@@ -59,7 +59,7 @@ pub struct Header {
     pub lane: u16,
     /// Where switches aggregate the chunk.
     pub slot_index: u16,
-    /// Parameter: for later chunks that would have gone to `slot_index`.
+    /// Parameter: the slot of the chunk one window further on.
     pub slot_index_next: u16,
     /// Fragment: the sender, or `RANK_ALL` once aggregated. Parameter: the receiver, or `RANK_ALL`.
     pub worker_rank: u16,

@@ -708,7 +708,7 @@ pub const ATP_LANE_OFFSET: usize = 42;
 /// Where `slot_index`, u16, lies. The slot in which switches aggregate the chunk (the paper's aggregatorIndex).
 pub const ATP_SLOT_INDEX_OFFSET: usize = 44;
 
-/// Where `slot_index_next`, u16, lies. Parameter: the slot for later chunks that would have gone to `slot_index`; the same if nothing collided.
+/// Where `slot_index_next`, u16, lies. Parameter: the slot of the chunk that is one window further on; the same if nothing collided.
 pub const ATP_SLOT_INDEX_NEXT_OFFSET: usize = 46;
 
 /// Where `worker_rank`, u16, lies. Fragment: the sender's rank, RANK_ALL once switches have aggregated it. Parameter: the receiver's, or RANK_ALL.

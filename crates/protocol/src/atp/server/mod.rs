@@ -250,7 +250,8 @@ impl Server {
         chunk.ecn |= header.flags.ecn;
         self.counters.fragments += 1;
         if header.flags.collision && chunk.slot_index_next == chunk.slot_index {
-            chunk.slot_index_next = rehash(chunk.slot_index, self.config.slot_count);
+            let ServerConfig { job_id, lane, slot_count, .. } = self.config;
+            chunk.slot_index_next = rehash(job_id, lane, header.chunk_index, chunk.slot_index, slot_count);
             self.counters.collisions += 1;
         }
         Ok(())

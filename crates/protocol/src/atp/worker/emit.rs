@@ -41,19 +41,13 @@ impl Worker {
         if position >= self.stream.end() || position >= bound || self.out_count >= self.window.chunks() {
             return None;
         }
-        let given = self.given_slot(position);
-        let slot_index = self.remap.slot_index(position, given);
+        let kept = self.place(position).slot_index;
+        let slot_index = self.config.indexing.slot_index(kept, position as u32, self.config.slot_count);
         *self.place_mut(position) = Place { slot_index, ..Place::EMPTY };
         self.next += 1;
         self.out_count += 1;
         self.counters.fragments += 1;
         Some(position)
-    }
-
-    /// The slot that a chunk's index gives, before any remapping.
-    pub(super) fn given_slot(&self, position: u64) -> u16 {
-        let config = &self.config;
-        config.indexing.slot_index(config.job_id, config.lane, position as u32, config.slot_count)
     }
 
     fn emit(&self, position: u64, tensors: &mut impl Tensors, output: &mut [u8]) -> usize {

@@ -5,7 +5,6 @@
 mod config;
 mod emit;
 mod receive;
-mod remap;
 mod window;
 
 use alloc::collections::VecDeque;
@@ -22,7 +21,6 @@ use crate::time::{Span, Time};
 pub use config::{CongestionControl, WorkerConfig};
 pub use receive::Event;
 
-use remap::Remap;
 use window::Window;
 
 /// The memory that a worker's collectives read and write. Blocks are numbered as in [`crate::switchml::Tensors`].
@@ -62,6 +60,9 @@ struct Place {
     sent_first: Time,
     sent_last: Time,
     attempt_count: u32,
+    /// Where switches sum the chunk; once it is acknowledged, where the next chunk of this place goes. A Parameter may
+    /// tell another slot than the chunk's (ATP §3.6), and no worker sends the next chunk before it has this one's
+    /// Parameter, so all of them change at the same chunk.
     slot_index: u16,
     is_acknowledged: bool,
     /// Its sum left 32 bits: goes out as floats.
@@ -86,7 +87,6 @@ pub struct Worker {
     /// Parameters in a row that were not the expected one.
     out_of_order_count: u32,
     resending: VecDeque<u64>,
-    remap: Remap,
     window: Window,
     /// ATP's sign of loss is three Parameters of later chunks (§3.7); the last chunks of a stream have none behind them.
     timer: ResendTimer,
@@ -114,8 +114,9 @@ impl Worker {
     pub fn new(config: WorkerConfig) -> Worker {
         assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
         assert!(config.slot_count > 0, "there must be a slot");
-        let mut places = Vec::new();
-        places.resize(config.window_max as usize, Place::EMPTY);
+        let WorkerConfig { job_id, lane, slot_count, .. } = config;
+        let first = |place| config.indexing.first(job_id, lane, place, slot_count);
+        let places = (0..config.window_max).map(|place| Place { slot_index: first(place), ..Place::EMPTY }).collect();
         Worker {
             places,
             stream: Stream::default(),
@@ -124,7 +125,6 @@ impl Worker {
             out_count: 0,
             out_of_order_count: 0,
             resending: VecDeque::new(),
-            remap: Remap::default(),
             window: Window::new(config.congestion_control, config.window_max),
             timer: ResendTimer::new(
                 config.resend_timeout_initial,
@@ -207,7 +207,7 @@ impl Worker {
             let place = self.place(position);
             (place.attempt_count.min(2), place.is_acknowledged, place.is_float, place.slot_index).hash(hasher);
         }
-        self.remap.hash(hasher);
+        self.places.iter().for_each(|place| place.slot_index.hash(hasher));
         self.stream.hash_state(hasher);
         self.timer.is_backed_off().hash(hasher);
     }

@@ -128,12 +128,11 @@ impl Worker {
         self.take_order(now, position);
     }
 
-    /// Another slot for chunks that collided.
+    /// Another slot for the place of a chunk that collided.
     fn take_remap(&mut self, position: u64, header: &Header) {
         if header.slot_index_next != header.slot_index && header.slot_index_next < self.config.slot_count {
             self.counters.remapped += 1;
-            let given = self.given_slot(position);
-            self.remap.tell(position + u64::from(self.config.window_max), given, header.slot_index_next);
+            self.place_mut(position).slot_index = header.slot_index_next;
         }
     }
 
