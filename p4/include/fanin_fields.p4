@@ -107,6 +107,10 @@ const bit<8> FANIN_ATP_KIND_FRAGMENT = 1;
 const bit<8> FANIN_ATP_KIND_PARAMETER = 2;
 // From a switch or the server: the Fragment was not used; `detail` says why.
 const bit<8> FANIN_ATP_KIND_REFUSAL = 3;
+// From a worker to the server: asks whether datagrams of this length get there and back; touches no slot.
+const bit<8> FANIN_ATP_KIND_PROBE = 4;
+// From the server to one worker: an answer as long as the Probe.
+const bit<8> FANIN_ATP_KIND_PROBE_REPLY = 5;
 // 32-bit two's complement, big-endian; sums wrap: integers, raw words.
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_INT32 = 0;
 // Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).

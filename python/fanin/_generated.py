@@ -205,6 +205,10 @@ class AtpKind(IntEnum):
     """From the server: the sum of one chunk over all workers; frees its slots on the way down."""
     REFUSAL = 3
     """From a switch or the server: the Fragment was not used; `detail` says why."""
+    PROBE = 4
+    """From a worker to the server: asks whether datagrams of this length get there and back; touches no slot."""
+    PROBE_REPLY = 5
+    """From the server to one worker: an answer as long as the Probe."""
 
 
 class AtpElementFormat(IntEnum):

@@ -109,6 +109,10 @@ localparam logic [7:0] ATP_KIND_FRAGMENT = 8'd1;
 localparam logic [7:0] ATP_KIND_PARAMETER = 8'd2;
 // From a switch or the server: the Fragment was not used; `detail` says why.
 localparam logic [7:0] ATP_KIND_REFUSAL = 8'd3;
+// From a worker to the server: asks whether datagrams of this length get there and back; touches no slot.
+localparam logic [7:0] ATP_KIND_PROBE = 8'd4;
+// From the server to one worker: an answer as long as the Probe.
+localparam logic [7:0] ATP_KIND_PROBE_REPLY = 8'd5;
 // 32-bit two's complement, big-endian; sums wrap: integers, raw words.
 localparam logic [7:0] ATP_ELEMENT_FORMAT_INT32 = 8'd0;
 // Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).

@@ -330,11 +330,15 @@ pub enum AtpKind {
     Parameter = 2,
     /// From a switch or the server: the Fragment was not used; `detail` says why.
     Refusal = 3,
+    /// From a worker to the server: asks whether datagrams of this length get there and back; touches no slot.
+    Probe = 4,
+    /// From the server to one worker: an answer as long as the Probe.
+    ProbeReply = 5,
 }
 
 impl AtpKind {
     /// Every value, in the order of its code.
-    pub const ALL: [Self; 3] = [Self::Fragment, Self::Parameter, Self::Refusal];
+    pub const ALL: [Self; 5] = [Self::Fragment, Self::Parameter, Self::Refusal, Self::Probe, Self::ProbeReply];
 
     /// Code on the wire.
     pub const fn code(self) -> u8 {
@@ -347,6 +351,8 @@ impl AtpKind {
             Self::Fragment => "fragment",
             Self::Parameter => "parameter",
             Self::Refusal => "refusal",
+            Self::Probe => "probe",
+            Self::ProbeReply => "probe_reply",
         }
     }
 }
@@ -360,6 +366,8 @@ impl TryFrom<u8> for AtpKind {
             1 => Ok(Self::Fragment),
             2 => Ok(Self::Parameter),
             3 => Ok(Self::Refusal),
+            4 => Ok(Self::Probe),
+            5 => Ok(Self::ProbeReply),
             _ => Err(code),
         }
     }

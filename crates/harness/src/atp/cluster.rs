@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use fanin_link::{Link, LinkConfig, Random};
 use fanin_protocol::atp::{
     Context, Event as WorkerEvent, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tensors, Verdict, Worker,
-    WorkerConfig, without_payload,
+    WorkerConfig, answers_probe, without_payload, write_probe,
 };
 use fanin_protocol::stream::{BlockId, Submission};
 use fanin_protocol::time::{Span, Time};
@@ -88,13 +88,17 @@ struct Endpoint {
     lane: u16,
     worker: Worker,
     switch: usize,
+    config: WorkerConfig,
     is_alive: bool,
+    has_probed: bool,
     completed: u64,
 }
 
 struct SwitchNode {
     program: Switch,
     parent: Option<usize>,
+    /// Switches between it and the servers.
+    depth: u8,
     /// By job number, lane and child: who it is.
     children: HashMap<(u8, u16, u8), Node>,
     received: u64,
@@ -214,10 +218,20 @@ impl Cluster {
 
     fn add_endpoint(&mut self, job: usize, rank: u16, lane: u16, switch: usize, starts: Time) {
         let plan = &self.scenario.jobs[job];
-        let worker = Worker::new(worker_config(plan, rank, lane, self.scenario.slot_count));
+        let config = worker_config(plan, rank, lane, self.scenario.slot_count);
         let death = plan.death.filter(|&(dying, _)| dying == rank).map(|(_, at)| at);
         let number = self.endpoints.len();
-        self.endpoints.push(Endpoint { job, rank, lane, worker, switch, is_alive: true, completed: 0 });
+        self.endpoints.push(Endpoint {
+            job,
+            rank,
+            lane,
+            worker: Worker::new(config),
+            switch,
+            config,
+            is_alive: true,
+            has_probed: false,
+            completed: 0,
+        });
         self.schedule(starts, Event::Start { worker: number });
         if let Some(at) = death {
             self.schedule(at, Event::Kill { worker: number });
@@ -229,8 +243,9 @@ impl Cluster {
             return switch;
         }
         let parent = path.split_last().map(|(_, above)| self.switch_at(by_path, above));
-        let program = fresh_program(&self.scenario);
-        self.switches.push(SwitchNode { program, parent, children: HashMap::new(), received: 0, passed: 0 });
+        let depth = path.len() as u8;
+        let program = fresh_program(&self.scenario, depth);
+        self.switches.push(SwitchNode { program, parent, depth, children: HashMap::new(), received: 0, passed: 0 });
         by_path.insert(path.to_vec(), self.switches.len() - 1);
         self.switches.len() - 1
     }
@@ -288,6 +303,10 @@ impl Cluster {
                 let endpoint = &mut self.endpoints[worker];
                 let collectives = &self.scenario.jobs[endpoint.job].collectives;
                 collectives.iter().for_each(|&submission| endpoint.worker.submit(submission));
+                let mut probe = [0; DATAGRAM_BYTES_MAX];
+                let bytes = write_probe(&endpoint.config, ELEMENT_COUNT_MAX, 0, &mut probe);
+                let switch = endpoint.switch;
+                self.send(Node::Worker(worker), Node::Switch(switch), &probe[..bytes]);
                 self.at_worker(worker, None)
             }
             Event::Wake { worker } => {
@@ -300,7 +319,7 @@ impl Cluster {
             }
             Event::RestartSwitches => {
                 for switch in &mut self.switches {
-                    switch.program = fresh_program(&self.scenario);
+                    switch.program = fresh_program(&self.scenario, switch.depth);
                     (switch.received, switch.passed) = (0, 0);
                 }
                 Ok(())
@@ -383,7 +402,11 @@ impl Cluster {
         let job = &self.scenario.jobs[endpoint.job];
         let mut memory = Memory { job, lane: endpoint.lane, rank: endpoint.rank, wrong: None };
         if let Some(packet) = packet {
-            endpoint.worker.handle_packet(self.now, packet, &mut memory);
+            let is_reply = answers_probe(&endpoint.config, ELEMENT_COUNT_MAX, packet);
+            endpoint.has_probed |= is_reply;
+            if !is_reply {
+                endpoint.worker.handle_packet(self.now, packet, &mut memory);
+            }
         }
         let mut output = [0; DATAGRAM_BYTES_MAX];
         let mut outgoing = Vec::new();
@@ -417,6 +440,9 @@ impl Cluster {
             if !self.cannot_finish(endpoint) && !self.has_finished(endpoint) {
                 let oldest = endpoint.worker.oldest_outstanding();
                 return Err(format!("worker {number} has not finished: {} done, {oldest:?}", endpoint.completed));
+            }
+            if self.scenario.calm && !endpoint.has_probed {
+                return Err(format!("the Probe of worker {number} was not answered although nothing was lost"));
             }
             let counters = endpoint.worker.counters();
             let resends = counters.resends_overtaken + counters.resends_timeout + counters.resends_float;
@@ -457,7 +483,7 @@ impl Cluster {
     }
 }
 
-fn fresh_program(scenario: &Scenario) -> Switch {
+fn fresh_program(scenario: &Scenario, depth: u8) -> Switch {
     let mut program = Switch::new(SwitchConfig {
         slot_count: scenario.slot_count,
         element_count_max: ELEMENT_COUNT_MAX,
@@ -465,7 +491,9 @@ fn fresh_program(scenario: &Scenario) -> Switch {
         ecn_threshold_bytes: 1000,
     });
     for job in &scenario.jobs {
-        let config = JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count };
+        // A job with fewer levels has no switch so far down.
+        let Some(level) = (job.tree.level_count() - 1).checked_sub(depth) else { continue };
+        let config = JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count, level };
         program.install(config).unwrap_or_else(|error| panic!("the plans' job numbers differ: {error:?}"));
     }
     program

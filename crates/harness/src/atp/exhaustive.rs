@@ -235,7 +235,7 @@ impl State {
     fn new(scope: &Scope) -> Result<State, String> {
         let (paths, parents) = switches(&scope.tree);
         let mut state = State {
-            switches: paths.iter().map(|_| Part::new(program(scope), hash_switch)).collect(),
+            switches: paths.iter().map(|path| Part::new(program(scope, path.len()), hash_switch)).collect(),
             parents: Rc::new(parents),
             servers: (0..scope.jobs).map(|job| Part::new(server(scope, job), hash_server)).collect(),
             lanes: Vec::new(),
@@ -320,7 +320,9 @@ impl State {
             Action::Timeout(lane) => self.timeout(lane),
             Action::Restart => {
                 self.budget[3] -= 1;
-                self.switches.iter_mut().for_each(|switch| *switch = Part::new(program(scope), hash_switch));
+                for (switch, parent) in self.switches.iter_mut().zip(self.parents.iter()) {
+                    *switch = Part::new(program(scope, usize::from(parent.is_some())), hash_switch);
+                }
                 Ok(())
             }
         }
@@ -463,7 +465,8 @@ fn switches(tree: &Tree) -> (Vec<Vec<u8>>, Vec<Option<u8>>) {
     (paths, parents)
 }
 
-fn program(scope: &Scope) -> Switch {
+/// The program of the switch that is `depth` below the root.
+fn program(scope: &Scope, depth: usize) -> Switch {
     let mut program = Switch::new(SwitchConfig {
         slot_count: scope.slots,
         element_count_max: 1,
@@ -471,7 +474,12 @@ fn program(scope: &Scope) -> Switch {
         ecn_threshold_bytes: u32::MAX,
     });
     for job in 0..scope.jobs {
-        let config = JobConfig { job_id: job.into(), job_token: TOKEN, lane_count: 1 };
+        let config = JobConfig {
+            job_id: job.into(),
+            job_token: TOKEN,
+            lane_count: 1,
+            level: scope.tree.level_count() - 1 - depth as u8,
+        };
         program.install(config).unwrap_or_else(|error| unreachable!("job numbers differ: {error:?}"));
     }
     program

@@ -4,12 +4,14 @@
 //! [`Switch`] is the program of each switch on the way, [`Worker`] and [`Server`] are the endpoints of one lane.
 
 mod index;
+mod probe;
 mod server;
 mod switch;
 mod tree;
 mod worker;
 
 pub use index::{Indexing, rehash};
+pub use probe::{answers_probe, write_probe};
 pub use server::{Server, ServerConfig, ServerCounters, Transmit};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,

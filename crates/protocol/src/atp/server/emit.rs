@@ -22,6 +22,8 @@ pub(super) enum Answer {
     Parameter { chunk_index: u32, receiver: u16 },
     /// A Fragment was not used.
     Refusal(DropReason, Header),
+    /// A worker asks for the way.
+    ProbeReply(Header),
 }
 
 impl core::hash::Hash for Answer {
@@ -29,6 +31,7 @@ impl core::hash::Hash for Answer {
         match self {
             Answer::Parameter { chunk_index, receiver } => (0, chunk_index, receiver).hash(hasher),
             Answer::Refusal(reason, header) => (1, reason, header.chunk_index, header.worker_rank).hash(hasher),
+            Answer::ProbeReply(header) => (2, header.worker_rank, header.element_count).hash(hasher),
         }
     }
 }
@@ -41,6 +44,7 @@ impl Server {
                 Answer::Refusal(reason, header) => {
                     return Some(Transmit { bytes: decide::refusal(reason, &header, output) });
                 }
+                Answer::ProbeReply(probe) => return Some(Transmit { bytes: reply_to_probe(&probe, output) }),
                 Answer::Parameter { chunk_index, receiver } => {
                     let chunk = &self.chunks[self.place(chunk_index)];
                     // It may have gone on since, and then nobody awaits it.
@@ -88,4 +92,13 @@ impl Server {
             echo: 0,
         }
     }
+}
+
+/// As long as the Probe, and back on its way.
+fn reply_to_probe(probe: &Header, output: &mut [u8]) -> usize {
+    let header = Header { kind: Kind::ProbeReply, level: probe.level - 1, ..*probe };
+    let datagram = &mut output[..header.datagram_bytes()];
+    datagram[ATP_HEADER_BYTES..].fill(0);
+    header.seal(datagram);
+    datagram.len()
 }

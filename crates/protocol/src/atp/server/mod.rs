@@ -148,7 +148,7 @@ impl Server {
 
     fn admit(&self, header: &Header) -> Result<(), DropReason> {
         let config = &self.config;
-        if header.kind != Kind::Fragment {
+        if !matches!(header.kind, Kind::Fragment | Kind::Probe) {
             return Err(DropReason::NotAContribution);
         }
         if header.job_id != config.job_id {
@@ -178,6 +178,10 @@ impl Server {
         let worker_count = workers.count();
         if worker_count == 0 {
             return Err(DropReason::BadRank);
+        }
+        if header.kind == Kind::Probe {
+            self.answers.push_back(Answer::ProbeReply(*header));
+            return Ok(());
         }
         let place = self.place(header.chunk_index);
         let ahead = header.chunk_index.wrapping_sub(self.chunks[place].chunk_index) as i32;

@@ -29,7 +29,7 @@ use slot::{Owner, Slot};
 pub struct Context {
     /// When the packet arrived.
     pub now: Time,
-    /// Bytes that wait at the port towards the server.
+    /// Bytes that wait where the packet is about to leave.
     pub egress_queue_bytes: u32,
 }
 
@@ -55,6 +55,8 @@ pub struct JobConfig {
     pub job_token: u32,
     /// Independent streams.
     pub lane_count: u16,
+    /// Of this switch in the job's tree, counted from the workers up.
+    pub level: u8,
 }
 
 /// Why a job was not installed.
@@ -213,7 +215,7 @@ impl Switch {
         if let Err(reason) = self.check(header) {
             return decide::refuse(reason, header, output);
         }
-        if header.kind != Kind::Fragment {
+        if !is_upward(header) {
             return self.pass_down(context, header, payload, output);
         }
         let level = usize::from(header.level);
@@ -222,9 +224,18 @@ impl Switch {
             lane: header.lane,
             child: header.contributed[level].trailing_zeros() as u8,
         });
+        if header.kind == Kind::Probe {
+            return decide::forward(header, payload, output);
+        }
+        let header = self.marked(context, header);
+        self.aggregate(context.now, &header, payload, output)
+    }
+
+    /// What joins a long queue says so, whichever way it goes.
+    fn marked(&self, context: &Context, header: &Header) -> Header {
         let mut header = *header;
         header.flags.ecn |= context.egress_queue_bytes > self.config.ecn_threshold_bytes;
-        self.aggregate(context.now, &header, payload, output)
+        header
     }
 
     fn check(&self, header: &Header) -> Result<(), DropReason> {
@@ -235,8 +246,11 @@ impl Switch {
         if header.lane >= job.lane_count {
             return Err(DropReason::BadSlot);
         }
+        if header.level != job.level {
+            return Err(DropReason::BadRank);
+        }
         admit::packet(&self.config, header)?;
-        if header.kind == Kind::Fragment { admit::fragment(header) } else { Ok(()) }
+        if is_upward(header) { admit::fragment(header) } else { Ok(()) }
     }
 
     /// The stages, for a Fragment.
@@ -329,6 +343,11 @@ impl Switch {
                 *slot = Slot::FREE;
             }
         }
-        decide::distribute(header, payload, output)
+        decide::distribute(&self.marked(context, header), payload, output)
     }
+}
+
+/// Whether a packet goes towards the server.
+fn is_upward(header: &Header) -> bool {
+    matches!(header.kind, Kind::Fragment | Kind::Probe)
 }

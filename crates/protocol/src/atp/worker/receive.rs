@@ -50,7 +50,7 @@ impl Worker {
     ) -> Result<(), DropReason> {
         let position = self.awaiting(header)?;
         match header.kind {
-            Kind::Fragment => Err(DropReason::BadKind),
+            Kind::Fragment | Kind::Probe | Kind::ProbeReply => Err(DropReason::BadKind),
             Kind::Refusal => self.take_refusal(position, header),
             Kind::Parameter if header.flags.is_saturated => self.send_floats(position),
             Kind::Parameter => {
