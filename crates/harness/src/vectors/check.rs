@@ -2,12 +2,12 @@
 
 use fanin_protocol::switchml::JobConfig;
 
-use super::format::{Expect, Send, Step, Vector, VerdictName};
+use super::format::{Expect, Send, SetByte, Step, Vector, VerdictName};
 use super::packet::{Header, element_count, elements_of, normalised};
 use super::{Exchange, Mismatch, Source, Target};
 
 /// What differs: field, expected, got.
-type Difference = (String, String, String);
+pub(super) type Difference = (String, String, String);
 
 pub(super) fn replay(file: &str, vector: &Vector, target: &mut dyn Target) -> Result<usize, Mismatch> {
     let mut player = Player { file, jobs: Vec::new(), target, packets: 0 };
@@ -58,7 +58,7 @@ impl Player<'_> {
         let config = *self.jobs.get(job).ok_or_else(|| difference("job", job, format!("{} jobs", self.jobs.len())))?;
         let header = Header::of(send, &config, rank, chunk_index);
         let mut packet = header.seal(&elements_sent(send, rank), config.has_checksum);
-        damage(send, &mut packet)?;
+        damage(send.truncate, send.flip_bit, send.set_byte, &mut packet)?;
         let source = Source { job, lane: send.lane, rank, is_registered: send.is_registered };
         self.packets += 1;
         let exchange = self.target.exchange(source, &packet).map_err(|got| difference("target", "an exchange", got))?;
@@ -84,16 +84,22 @@ fn elements_sent(send: &Send, rank: u16) -> Vec<i64> {
     send.elements.iter().enumerate().map(|(index, element)| element + step(index)).collect()
 }
 
-fn damage(send: &Send, packet: &mut Vec<u8>) -> Result<(), Difference> {
-    if let Some(bytes) = send.truncate {
+/// Damages a sealed datagram as a step asks.
+pub(super) fn damage(
+    truncate: Option<usize>,
+    flip_bit: Option<usize>,
+    set_byte: Option<SetByte>,
+    packet: &mut Vec<u8>,
+) -> Result<(), Difference> {
+    if let Some(bytes) = truncate {
         packet.truncate(bytes);
     }
     let length = packet.len();
     let outside = |field: &str| difference(field, format!("a place within {length} bytes"), "one behind them");
-    if let Some(bit) = send.flip_bit {
+    if let Some(bit) = flip_bit {
         *packet.get_mut(bit / 8).ok_or_else(|| outside("flip_bit"))? ^= 1 << (bit % 8);
     }
-    if let Some(set) = send.set_byte {
+    if let Some(set) = set_byte {
         *packet.get_mut(set.offset).ok_or_else(|| outside("set_byte"))? = set.value;
     }
     Ok(())
@@ -146,11 +152,11 @@ fn compare_answer(sent: &Sent, expect: &Expect, rank: u16, answer: &[u8]) -> Res
     same("elements", format!("{expected:?}"), format!("{:?}", elements_of(payload, format)))
 }
 
-fn same(field: &str, expected: impl ToString, got: impl ToString) -> Result<(), Difference> {
+pub(super) fn same(field: &str, expected: impl ToString, got: impl ToString) -> Result<(), Difference> {
     let (expected, got) = (expected.to_string(), got.to_string());
     if expected == got { Ok(()) } else { Err((field.into(), expected, got)) }
 }
 
-fn difference(field: &str, expected: impl ToString, got: impl ToString) -> Difference {
+pub(super) fn difference(field: &str, expected: impl ToString, got: impl ToString) -> Difference {
     (field.into(), expected.to_string(), got.to_string())
 }

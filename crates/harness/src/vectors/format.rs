@@ -293,7 +293,7 @@ impl<'de> Deserialize<'de> for Exponent {
     }
 }
 
-fn named<'de, D: Deserializer<'de>, T: Copy>(
+pub(super) fn named<'de, D: Deserializer<'de>, T: Copy>(
     deserializer: D,
     what: &str,
     all: &[T],
@@ -308,7 +308,7 @@ fn kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Kind, D::Error> {
     named(deserializer, "kind", &Kind::ALL, Kind::name)
 }
 
-fn operator<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operator, D::Error> {
+pub(super) fn operator<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Operator, D::Error> {
     named(deserializer, "operator", &Operator::ALL, Operator::name)
 }
 
@@ -316,7 +316,7 @@ fn element_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ElementF
     named(deserializer, "element format", &ElementFormat::ALL, ElementFormat::name)
 }
 
-fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DropReason>, D::Error> {
+pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DropReason>, D::Error> {
     named(deserializer, "drop reason", &DropReason::ALL, DropReason::name).map(Some)
 }
 
@@ -333,7 +333,7 @@ fn contribution() -> Kind {
     Kind::Contribution
 }
 
-fn add() -> Operator {
+pub(super) fn add() -> Operator {
     Operator::Add
 }
 
@@ -341,10 +341,10 @@ fn int32() -> ElementFormat {
     ElementFormat::Int32
 }
 
-fn tag() -> u32 {
+pub(super) fn tag() -> u32 {
     0x7a67
 }
 
-fn everyone() -> u16 {
+pub(super) fn everyone() -> u16 {
     fanin_wire::generated::RANK_ALL
 }

@@ -5,6 +5,7 @@
 //! and hardware twins — and every daemon around one can be asked the same
 //! questions. [`replay`] plays a file to a [`Target`].
 
+pub mod atp;
 mod check;
 mod format;
 mod packet;
@@ -143,16 +144,20 @@ pub fn replay(file: &str, vector: &Vector, target: &mut dyn Target) -> Result<us
 /// # Errors
 /// A file cannot be read, or is not a vector; the text names the file.
 pub fn load_folder(folder: &Path) -> Result<Vec<(String, Vector)>, String> {
+    load_texts(folder, Vector::parse)
+}
+
+/// What `parse` makes of the files of a folder, by file name.
+fn load_texts<V>(folder: &Path, parse: fn(&str) -> Result<V, String>) -> Result<Vec<(String, V)>, String> {
     let listing = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut paths: Vec<_> = listing.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
-    paths.iter().map(|path| load(path)).collect()
-}
-
-fn load(path: &Path) -> Result<(String, Vector), String> {
-    let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
-    let vector = Vector::parse(&text).map_err(|error| format!("{file}: {error}"))?;
-    Ok((file, vector))
+    let load = |path: &std::path::PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
+        let vector = parse(&text).map_err(|error| format!("{file}: {error}"))?;
+        Ok((file, vector))
+    };
+    paths.iter().map(load).collect()
 }
