@@ -240,7 +240,7 @@ pub struct Send {
     pub worker_rank: Option<u16>,
     /// When it arrives; one nanosecond after the packet before unless given.
     pub now_ns: Option<u64>,
-    /// Bytes that wait at the switch's port towards the server.
+    /// Bytes that wait where the packet will leave.
     #[serde(default)]
     pub queue_bytes: u32,
     /// Only so many bytes are sent.
@@ -307,7 +307,7 @@ pub enum VerdictName {
     Up,
     /// A switch passes a Parameter or a Refusal on to children.
     Down,
-    /// The server's Parameter for one worker.
+    /// The server's Parameter for one worker, or the answer to its Probe.
     Reply,
     /// The server's Parameter for all workers.
     Multicast,

@@ -102,6 +102,9 @@ impl Packet {
                 let detail = expect.reason.map_or(0, DropReason::code);
                 Header { kind: Kind::Refusal, detail, level: sent.level.saturating_sub(1), ..*sent }
             }
+            VerdictName::Reply if sent.kind == Kind::Probe => {
+                Header { kind: Kind::ProbeReply, level: sent.level - 1, ..*sent }
+            }
             VerdictName::Multicast => parameter(sent, RANK_ALL, tree),
             VerdictName::Reply => parameter(sent, sent.worker_rank, tree),
             VerdictName::Down | VerdictName::Absorb | VerdictName::Drop => {
@@ -156,7 +159,8 @@ fn parameter(sent: &Header, receiver: u16, tree: &Tree) -> Header {
     }
 }
 
-fn level_of(node: Node, tree: &Tree) -> u8 {
+/// The level of what arrives at a node.
+pub(super) fn level_of(node: Node, tree: &Tree) -> u8 {
     match node {
         Node::Rack(_) => 0,
         Node::Root => tree.level_count() - 1,

@@ -53,7 +53,7 @@ pub struct Arrival {
     pub lane: u16,
     /// When, in nanoseconds from any zero.
     pub now_ns: u64,
-    /// Bytes that wait at the switch's port towards the server.
+    /// Bytes that wait where the packet will leave.
     pub queue_bytes: u32,
 }
 

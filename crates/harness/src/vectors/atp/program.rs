@@ -11,6 +11,7 @@ use fanin_wire::atp::{Header, Kind};
 use fanin_wire::generated::RANK_ALL;
 
 use super::format::{JobSpec, SwitchSpec, VerdictName};
+use super::header::level_of;
 use super::{Arrival, AtpTarget, Exchange, Node, Receiver};
 
 struct Job {
@@ -51,11 +52,12 @@ impl AtpTarget for AtpProgramTarget {
     }
 
     fn install(&mut self, spec: &JobSpec, tree: &Tree) -> Result<(), String> {
-        let job = JobConfig { job_id: spec.job_id, job_token: spec.job_token, lane_count: spec.lane_count };
+        let JobSpec { job_id, job_token, lane_count, .. } = *spec;
         let racks = (0..spec.racks.len()).map(|rack| Node::Rack(rack as u8));
         for node in racks.chain([Node::Root]) {
             let switch = self.switches.entry(node).or_insert_with(|| Switch::new(self.config));
-            switch.install(job).map_err(|error| format!("{error:?}"))?;
+            let level = level_of(node, tree);
+            switch.install(JobConfig { job_id, job_token, lane_count, level }).map_err(|error| format!("{error:?}"))?;
         }
         let server = |lane| {
             Server::new(ServerConfig {
