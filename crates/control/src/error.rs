@@ -96,9 +96,12 @@ fn grpc_code(code: ErrorCode) -> Code {
         ErrorCode::SwitchFull | ErrorCode::QuotaExceeded => Code::ResourceExhausted,
         ErrorCode::Draining | ErrorCode::Unreachable => Code::Unavailable,
         ErrorCode::UnknownJob => Code::NotFound,
-        ErrorCode::VersionMismatch | ErrorCode::RanksDisagree | ErrorCode::StaleRun | ErrorCode::JobBroken => {
-            Code::FailedPrecondition
-        }
+        ErrorCode::VersionMismatch
+        | ErrorCode::RanksDisagree
+        | ErrorCode::StaleRun
+        | ErrorCode::JobBroken
+        | ErrorCode::NoServer
+        | ErrorCode::NotTheRoot => Code::FailedPrecondition,
         _ => Code::Internal,
     }
 }

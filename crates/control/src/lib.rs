@@ -16,9 +16,10 @@ pub mod client;
 mod error;
 pub mod registry;
 pub mod tenants;
+pub mod topology;
 
 pub use error::ControlError;
-pub use proto::{ErrorCode, WireFormat};
+pub use proto::{Algorithm, ErrorCode, WireFormat};
 
 /// Version of the control messages that this build speaks, see `JoinRequest.protocol_version`.
 pub const PROTOCOL_VERSION: u32 = 1;

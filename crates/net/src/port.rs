@@ -187,6 +187,13 @@ impl UdpPort {
         self.receive_gate.blackhole = blackhole.swallows_receive();
     }
 
+    /// Bytes that this port has sent and that still wait for a device, whether a queueing discipline holds them back or the
+    /// link is slow. The kernel counts its own bookkeeping too, about as much again for full-sized packets.
+    pub fn send_queue_bytes(&self) -> u32 {
+        // A socket that cannot tell has no queue that anybody could act on.
+        sys::send_queue_bytes(self.socket.as_fd()).unwrap_or(0)
+    }
+
     /// What this port did so far.
     pub fn counters(&self) -> Counters {
         self.notes.counters

@@ -50,6 +50,14 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::R
     Ok(value)
 }
 
+/// Bytes that this socket has sent and that no device has taken yet, in the kernel's reckoning (`SIOCOUTQ`).
+pub(crate) fn send_queue_bytes(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut value: c_int = 0;
+    // SAFETY: the request writes one int, and the pointer is to one that is live and writable during the call.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut value) })?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
 /// Messages the kernel dropped because this socket's receive buffer was full (`SK_MEMINFO_DROPS`).
 pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const DROPS_INDEX: usize = 8;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fanin_control::registry::Limits;
+use fanin_protocol::atp::SwitchConfig;
 use fanin_wire::generated::DATA_PORT_BASE_DEFAULT;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::dataplane::{DataplaneConfig, XdpConfig};
+use crate::dataplane::{ATP_SLOT_COUNT_DEFAULT, DataplaneConfig, ECN_THRESHOLD_DEFAULT, XdpConfig};
 use crate::dataplane_api::DataPath;
 
 pub use fanin_wire::generated::{CONTROL_PORT_DEFAULT as CONTROL_PORT, HTTP_PORT_DEFAULT as HTTP_PORT};
@@ -33,6 +34,12 @@ pub struct Config {
     pub tls_certificate_file: Option<PathBuf>,
     /// PEM private key.
     pub tls_key_file: Option<PathBuf>,
+    /// TOML file of all switches, see [`fanin_control::topology`]; `None`: this switch is the only one.
+    pub topology_file: Option<PathBuf>,
+    /// This switch's name in it.
+    pub name: Option<String>,
+    /// Token with which the root of a topology speaks to the other switches, where these use tokens: an operator's.
+    pub relay_token_file: Option<PathBuf>,
     /// How long running jobs may take to finish after SIGTERM.
     pub drain_limit_ms: u64,
     /// What the switch allows.
@@ -83,6 +90,11 @@ pub struct DataConfig {
     pub fallback: bool,
     /// Whether datagrams carry a checksum also where all ranks can do without.
     pub checksum: bool,
+    /// Slots of each thread that ATP jobs share, beside the slot memory of `limits`; 0: no ATP jobs. The same at all switches
+    /// of a topology.
+    pub atp_slot_count: u16,
+    /// A longer queue behind a thread's port is congestion, which ATP's workers are told, in the kernel's reckoning of bytes.
+    pub ecn_threshold_bytes: u32,
 }
 
 /// The settings cannot be used.
@@ -116,6 +128,9 @@ impl Default for Config {
             tenants_file: None,
             tls_certificate_file: None,
             tls_key_file: None,
+            topology_file: None,
+            name: None,
+            relay_token_file: None,
             drain_limit_ms: 30_000,
             limits: LimitsConfig::default(),
             data: DataConfig::default(),
@@ -139,6 +154,8 @@ impl Default for DataConfig {
             interfaces: Vec::new(),
             fallback: true,
             checksum: true,
+            atp_slot_count: ATP_SLOT_COUNT_DEFAULT,
+            ecn_threshold_bytes: ECN_THRESHOLD_DEFAULT,
         }
     }
 }
@@ -194,6 +211,9 @@ impl Config {
             "data.interfaces are for data.path = \"xdp\": give both or neither".into()
         })?;
         check(limits.lease_ms >= 100, || format!("limits.lease_ms is {}; use 100 or more", limits.lease_ms))?;
+        check(self.topology_file.is_some() == self.name.is_some(), || {
+            "topology_file and name go together: name says which of the file's switches this is".into()
+        })?;
         check(self.tls_certificate_file.is_some() == self.tls_key_file.is_some(), || {
             "tls_certificate_file and tls_key_file go together: give both or none".into()
         })
@@ -210,6 +230,11 @@ impl Config {
             address: self.data.address,
             port_base: self.data.port_base,
             thread_count: self.data.thread_count,
+            atp: SwitchConfig {
+                slot_count: self.data.atp_slot_count,
+                ecn_threshold_bytes: self.data.ecn_threshold_bytes,
+                ..DataplaneConfig::default().atp
+            },
             ..DataplaneConfig::default()
         }
     }
@@ -224,6 +249,7 @@ impl Config {
         Limits {
             element_count_max: self.limits.element_count_max.min(element_count_max),
             has_checksum: self.data.checksum,
+            atp_slot_count: self.data.atp_slot_count,
             ..Limits::from(&self.limits)
         }
     }

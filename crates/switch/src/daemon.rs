@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fanin_control::proto::controller_server::ControllerServer;
+use fanin_control::registry::Limits;
 use fanin_control::tenants::{TenantFileError, TenantTable};
+use fanin_control::topology::{Topology, TopologyError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -57,7 +59,10 @@ pub enum StartError {
         /// What the kernel said, and what to do.
         reason: String,
     },
-    /// A certificate or key cannot be read.
+    /// See [`TopologyError`].
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A certificate, key or token cannot be read.
     #[error("cannot read {path}: {source}")]
     Pem {
         /// From the configuration.
@@ -230,11 +235,17 @@ impl Drop for Handle {
 
 fn settings(config: &Config, dataplane: &dyn Dataplane) -> Result<Settings, StartError> {
     let tenants = config.tenants_file.as_deref().map(TenantTable::read).transpose()?;
+    let topology = config.topology_file.as_deref().map(Topology::read).transpose()?.unwrap_or_default();
+    let is_root = config.name.as_deref().is_none_or(|name| topology.find(name) == Some(0));
+    let root = (!is_root).then(|| topology.switches()[0].control);
+    let relay_token = config.relay_token_file.as_deref().map(read_secret).transpose()?;
     Ok(Settings {
-        limits: config.registry_limits(dataplane.element_count_max()),
+        limits: Limits { topology, ..config.registry_limits(dataplane.element_count_max()) },
         tenants: tenants.unwrap_or_else(TenantTable::open),
         data_address: data_address(config, dataplane),
         drain_limit: config.drain_limit(),
+        root,
+        relay_token: relay_token.map(|token| token.trim().to_string()),
     })
 }
 
@@ -262,14 +273,14 @@ fn grpc_server(config: &Config) -> Result<Server, StartError> {
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT));
     match (&config.tls_certificate_file, &config.tls_key_file) {
         (Some(certificate), Some(key)) => {
-            let identity = Identity::from_pem(read_pem(certificate)?, read_pem(key)?);
+            let identity = Identity::from_pem(read_secret(certificate)?, read_secret(key)?);
             Ok(server.tls_config(ServerTlsConfig::new().identity(identity))?)
         }
         _ => Ok(server),
     }
 }
 
-fn read_pem(path: &Path) -> Result<String, StartError> {
+fn read_secret(path: &Path) -> Result<String, StartError> {
     std::fs::read_to_string(path).map_err(|source| StartError::Pem { path: path.to_path_buf(), source })
 }
 

@@ -27,6 +27,19 @@ pub struct JobInstall {
     pub wire_format: WireFormat,
     /// Whether they carry a checksum.
     pub has_checksum: bool,
+    /// For a job that takes slots as its packets arrive; the job then has none of its own.
+    pub atp: Option<AtpInstall>,
+}
+
+/// A switch's part in an ATP job's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtpInstall {
+    /// Level of this switch, counted from the workers up.
+    pub level: u8,
+    /// By child of this switch: the contributor that it is; `None` for a switch below.
+    pub children: Vec<Option<u16>>,
+    /// By lane: where what goes up is sent, to the next switch or the lane's server.
+    pub up: Vec<SocketAddr>,
 }
 
 impl JobInstall {
@@ -124,6 +137,12 @@ pub struct TrafficCounters {
     pub aggregates: u64,
     /// Resends of a completed slot answered by unicast.
     pub resends_answered: u64,
+    /// ATP: Fragments passed on because another chunk had their slot.
+    pub collisions: u64,
+    /// ATP: Fragments passed on because they were sent again.
+    pub resends_passed: u64,
+    /// ATP: slots taken from a chunk that nobody had touched for long.
+    pub slots_abandoned: u64,
     /// Datagrams dropped, by reason name; names are stable and come from `DropReason`.
     pub drops: Vec<(&'static str, u64)>,
 }

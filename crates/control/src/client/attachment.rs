@@ -10,7 +10,7 @@ use tonic::{Status, Streaming};
 
 use super::{Admission, CALL_TIMEOUT, Client};
 use crate::ControlError;
-use crate::proto::{self, Collective, LossReason, RemovalReason, Report, WorkerCounters, notice};
+use crate::proto::{self, Collective, LossReason, RemovalReason, Report, ServerLane, WorkerCounters, notice};
 
 /// Reports per lease: three may be lost or late before the worker counts as lost.
 const REPORTS_PER_LEASE: u32 = 4;
@@ -22,6 +22,8 @@ pub struct HostReport {
     pub collective: Option<Collective>,
     /// Since the worker joined.
     pub counters: WorkerCounters,
+    /// Where this worker runs the job's parameter server: what it waits for.
+    pub server_lanes: Vec<ServerLane>,
 }
 
 /// News about the job.
@@ -51,6 +53,11 @@ pub enum Notice {
         /// Why.
         reason: RemovalReason,
     },
+    /// The job's parameter server is gone: no collective can complete any more.
+    ServerLost {
+        /// In words.
+        detail: String,
+    },
     /// The stream broke: the switch has died, or the network to it. The last notice.
     ControllerLost {
         /// In words.
@@ -79,7 +86,7 @@ struct Reporter<F> {
 
 impl<F: FnMut() -> HostReport> Reporter<F> {
     fn next(&mut self) -> Report {
-        let HostReport { collective, counters } = (self.read)();
+        let HostReport { collective, counters, server_lanes } = (self.read)();
         let sequence = self.sequence;
         self.sequence += 1;
         Report {
@@ -89,6 +96,7 @@ impl<F: FnMut() -> HostReport> Reporter<F> {
             sequence,
             collective,
             counters: Some(counters),
+            server_lanes,
         }
     }
 }
@@ -161,6 +169,7 @@ fn plain_notice(kind: notice::Kind) -> Option<Notice> {
         notice::Kind::Draining(draining) => {
             Some(Notice::Draining { deadline: Duration::from_millis(draining.deadline_ms) })
         }
+        notice::Kind::ServerLost(lost) => Some(Notice::ServerLost { detail: lost.detail }),
         notice::Kind::JobRemoved(removed) => Some(Notice::JobRemoved { reason: removed.reason() }),
     }
 }

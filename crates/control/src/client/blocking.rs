@@ -6,8 +6,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Admission, Attachment, Client, ClientConfig, HostReport, JoinParameters, Notice};
-use crate::proto::{InspectResponse, StatusResponse};
+use super::{
+    Admission, Attachment, Client, ClientConfig, HostReport, JoinParameters, Notice, Order, ServerOffer, Serving,
+};
+use crate::proto::{InspectResponse, RelayInstall, StatusResponse};
 use crate::{ControlError, ErrorCode};
 
 /// A blocking [`Client`]. Every call ends within the time it documents.
@@ -77,6 +79,32 @@ impl ControlClient {
     /// As [`Client::leave`].
     pub fn leave(&self, admission: &Admission) -> Result<(), ControlError> {
         self.wait(self.client.leave(admission))
+    }
+
+    /// See [`Client::serve`]. The orders come through the channel, which closes with the stream.
+    ///
+    /// # Errors
+    /// As [`Client::serve`].
+    pub fn serve(&self, offer: &ServerOffer) -> Result<(Serving, Receiver<Order>), ControlError> {
+        let (sender, orders) = unbounded();
+        let serving = self.wait(self.client.serve(offer, move |order| drop(sender.send(order))))?;
+        Ok((serving, orders))
+    }
+
+    /// See [`Client::install_relay`]; ends within ten seconds.
+    ///
+    /// # Errors
+    /// As [`Client::install_relay`].
+    pub fn install_relay(&self, install: RelayInstall) -> Result<(), ControlError> {
+        self.wait(self.client.install_relay(install))
+    }
+
+    /// See [`Client::remove_relay`]; ends within ten seconds.
+    ///
+    /// # Errors
+    /// As [`Client::remove_relay`].
+    pub fn remove_relay(&self, job_id: u32) -> Result<(), ControlError> {
+        self.wait(self.client.remove_relay(job_id))
     }
 
     /// See [`Client::drain`]; ends within ten seconds.

@@ -6,6 +6,7 @@
 mod attachment;
 mod blocking;
 mod connect;
+mod serving;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,14 +18,15 @@ use tonic::{Request, Status};
 pub use attachment::{Attachment, HostReport, Notice};
 pub use blocking::ControlClient;
 pub use connect::{BearerToken, ClientConfig, TlsTrust};
+pub use serving::{Order, ServerOffer, Serving};
 
 use crate::proto::controller_client::ControllerClient;
 use crate::proto::{
-    DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, StatusRequest,
-    StatusResponse,
+    DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, RelayInstall, RelayRemove,
+    StatusRequest, StatusResponse,
 };
-use crate::registry::{Assignment, JobShape};
-use crate::{ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
+use crate::registry::{Assignment, AtpAssignment, JobShape};
+use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
 /// Longest wait for an answer that the switch should give at once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +56,12 @@ pub struct JoinParameters {
     pub worker_label: String,
     /// Equal for ranks that can share memory, 1 to 128 bytes; `None` to contribute for itself.
     pub host_key: Option<String>,
+    /// Whose slots the job uses, and how.
+    pub algorithm: Algorithm,
+    /// UDP ports on which this worker would run an ATP job's parameter server; empty: it would not.
+    pub server_ports: Vec<u16>,
+    /// Name of the switch beside this worker; empty: the topology tells by its address.
+    pub switch_name: String,
 }
 
 /// A place in a job.
@@ -135,6 +143,22 @@ impl Client {
         plain(self.stub.clone().leave(timed(request, CALL_TIMEOUT)).await).map(drop)
     }
 
+    /// Has a switch take part in a job of this one's.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InstallFailed`], [`ErrorCode::Forbidden`] without an operator's token, or the connection's.
+    pub async fn install_relay(&self, install: RelayInstall) -> Result<(), ControlError> {
+        plain(self.stub.clone().install_relay(timed(install, CALL_TIMEOUT)).await).map(drop)
+    }
+
+    /// Has a switch take part no longer. Unknown jobs are no error.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Forbidden`], or the connection's.
+    pub async fn remove_relay(&self, job_id: u32) -> Result<(), ControlError> {
+        plain(self.stub.clone().remove_relay(timed(RelayRemove { job_id }, CALL_TIMEOUT)).await).map(drop)
+    }
+
     /// Stops the switch: no new jobs, running ones may finish within `deadline` (zero: the switch's own limit).
     /// Returns the number of jobs that still run.
     ///
@@ -190,6 +214,9 @@ fn join_request(parameters: &JoinParameters) -> JoinRequest {
         worker_label: parameters.worker_label.clone(),
         host_key: parameters.host_key.clone().unwrap_or_default(),
         checksum_optional: true,
+        algorithm: parameters.algorithm.into(),
+        server_ports: parameters.server_ports.iter().map(|port| (*port).into()).collect(),
+        switch_name: parameters.switch_name.clone(),
     }
 }
 
@@ -203,6 +230,7 @@ fn admission(
         world_size: parameters.world_size,
         lane_count: parameters.lane_count,
         wire_format: parameters.wire_format,
+        algorithm: parameters.algorithm,
     };
     let element_count_max = response.element_count_max.try_into();
     let assignment = Assignment {
@@ -213,11 +241,34 @@ fn admission(
         element_count_max: element_count_max.map_err(|_| not_understood("element_count_max"))?,
         host_of_rank: host_of_rank(&response.host_of_rank, parameters.world_size)?,
         has_checksum: response.checksum.unwrap_or(true),
+        atp: atp_assignment(&response, parameters)?,
     };
+    if assignment.atp.as_ref().is_some_and(|atp| atp.tree.worker_count() != assignment.contributor_count()) {
+        return Err(not_understood("atp.ways"));
+    }
     if !assignment.slots_per_lane.is_power_of_two() {
         return Err(not_understood("slots_per_lane"));
     }
     Ok(Admission { assignment, rank: parameters.rank, data_addresses, lease: Duration::from_millis(response.lease_ms) })
+}
+
+fn atp_assignment(
+    response: &JoinResponse,
+    parameters: &JoinParameters,
+) -> Result<Option<AtpAssignment>, ControlError> {
+    let Some(job) = &response.atp else {
+        // A switch of an older release overlooks what it is asked for; where one host's memory holds the job, nothing is lost.
+        let on_one_host = !response.host_of_rank.is_empty() && response.host_of_rank.iter().all(|host| *host == 0);
+        return match parameters.algorithm {
+            Algorithm::Atp if !on_one_host => Err(not_understood("answer to a job of the algorithm ATP")),
+            _ => Ok(None),
+        };
+    };
+    let assignment = AtpAssignment::from_proto(job).ok_or_else(|| not_understood("atp"))?;
+    if assignment.servers.len() != usize::from(parameters.lane_count) {
+        return Err(not_understood("atp.servers"));
+    }
+    Ok(Some(assignment))
 }
 
 fn host_of_rank(numbers: &[u32], world_size: u16) -> Result<Vec<u16>, ControlError> {

@@ -1,9 +1,10 @@
 //! From a checked ask to a complete job.
 
+use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Group;
 use super::{Assignment, Effect, JoinAsk, Registry, RunKey, Ticket, refusals, slot_memory_bytes};
-use crate::ControlError;
+use crate::{Algorithm, ControlError};
 use crate::proto::{Capacity, LossReason, RemovalReason, SlotUse};
 use crate::tenants::Tenant;
 
@@ -175,13 +176,18 @@ impl Registry {
         if !self.groups.get(key).is_some_and(Group::is_complete) {
             return;
         }
+        let planned = self.groups.get(key).map(|group| self.plan_atp(group)).transpose();
+        let atp = match planned {
+            Ok(atp) => atp.flatten(),
+            Err(error) => return self.refuse_group(key, &error),
+        };
         let Some(job_id) = self.numbers.take() else {
             let error = refusals::internal("no job number is free");
             return self.refuse_group(key, &error);
         };
         let Some(group) = self.groups.remove(key) else { return };
         let host_of_rank = group.host_of_rank();
-        let on_one_host = host_of_rank.iter().all(|host| *host == 0) && !host_of_rank.is_empty();
+        let on_one_host = is_on_one_host(&host_of_rank);
         let assignment = Assignment {
             job_id,
             job_token: self.new_token(),
@@ -191,9 +197,43 @@ impl Registry {
             element_count_max: if on_one_host { 1 } else { group.element_count_max },
             has_checksum: self.limits.has_checksum || !group.checksum_optional,
             host_of_rank,
+            atp,
         };
         self.effect(Effect::Install(assignment.clone()));
         self.jobs.insert(job_id, new_job(key.clone(), group, assignment, now_ms));
+    }
+
+    /// Tree and servers of an ATP job whose ranks are all here. A job of one host needs neither.
+    fn plan_atp(&self, group: &Group) -> Result<Option<AtpAssignment>, ControlError> {
+        let host_of_rank = group.host_of_rank();
+        if group.shape.algorithm != Algorithm::Atp || is_on_one_host(&host_of_rank) {
+            return Ok(None);
+        }
+        // A host contributes at its first rank's place.
+        let is_first = |rank: usize| host_of_rank.is_empty() || !host_of_rank[..rank].contains(&host_of_rank[rank]);
+        let contributors = group.waiters.values().enumerate().filter(|(rank, _)| is_first(*rank));
+        let beside = contributors.map(|(_, waiter)| waiter.beside).collect();
+        let servers = self.lane_servers(group)?;
+        atp::assign(&self.limits, beside, servers).map(Some)
+    }
+
+    /// By lane: a server of its own if there is one, else that of the lowest rank that would run it.
+    fn lane_servers(&self, group: &Group) -> Result<Vec<LaneServer>, ControlError> {
+        let standing: Vec<_> = self.servers.iter().map(|(id, server)| (ServerOwner::Standing(*id), server)).collect();
+        let by_rank = group.waiters.iter().map(|(rank, waiter)| (*rank, &waiter.server_addresses));
+        let own = by_rank.filter(|(_, addresses)| !addresses.is_empty());
+        let own: Vec<_> = own.map(|(rank, addresses)| (ServerOwner::Rank(rank), addresses)).collect();
+        let chosen = if standing.is_empty() { own } else { standing };
+        if chosen.is_empty() {
+            return Err(refusals::no_server());
+        }
+        let server = |lane: u16| {
+            // Consecutive lanes go to different servers, and on each to its ports in turn.
+            let (lane, count) = (usize::from(lane), chosen.len());
+            let (owner, addresses) = &chosen[lane % count];
+            LaneServer { owner: *owner, address: addresses[lane / count % addresses.len()] }
+        };
+        Ok((0..group.shape.lane_count).map(server).collect())
     }
 
     /// Zero is left out because it is what a datagram without a token holds.
@@ -217,8 +257,12 @@ impl Registry {
 
 impl JoinAsk {
     fn slot_memory_bytes(&self, slots_per_lane: u32) -> u64 {
-        slot_memory_bytes(self.shape.lane_count, slots_per_lane, self.element_count_max)
+        slot_memory_bytes(&self.shape, slots_per_lane, self.element_count_max)
     }
+}
+
+fn is_on_one_host(host_of_rank: &[u16]) -> bool {
+    !host_of_rank.is_empty() && host_of_rank.iter().all(|host| *host == 0)
 }
 
 fn new_job(key: RunKey, group: Group, assignment: Assignment, now_ms: u64) -> Job {

@@ -1,8 +1,10 @@
 //! What a rank asks for, checked against what the switch and the packet format can do.
 
+use std::net::{IpAddr, SocketAddr};
+
 use super::Limits;
 use crate::proto::JoinRequest;
-use crate::{ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
+use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
 /// Longest job name, run id and worker label, in bytes.
 const NAME_BYTES_MAX: usize = 128;
@@ -20,6 +22,8 @@ pub struct JobShape {
     pub lane_count: u16,
     /// Layout of the datagrams.
     pub wire_format: WireFormat,
+    /// Whose slots the job uses, and how.
+    pub algorithm: Algorithm,
 }
 
 /// A checked [`JoinRequest`].
@@ -45,14 +49,18 @@ pub struct JoinAsk {
     pub host_key: Option<String>,
     /// This rank can do without checksums.
     pub checksum_optional: bool,
+    /// Where this worker would run the parameter server of an ATP job; empty: it would not.
+    pub server_addresses: Vec<SocketAddr>,
+    /// Place of the switch beside this worker in the topology.
+    pub beside: usize,
 }
 
 impl JoinAsk {
-    /// Checks a request.
+    /// Checks a request of a worker that was reached from `worker`, an address on the way to it.
     ///
     /// # Errors
     /// [`ErrorCode::VersionMismatch`] or [`ErrorCode::InvalidRequest`], naming the field, its value and its bounds.
-    pub fn check(request: JoinRequest, limits: &Limits) -> Result<Self, ControlError> {
+    pub fn check(request: JoinRequest, limits: &Limits, worker: IpAddr) -> Result<Self, ControlError> {
         check_version(request.protocol_version)?;
         check_name("job_name", &request.job_name)?;
         check_name("run_id", &request.run_id)?;
@@ -67,6 +75,8 @@ impl JoinAsk {
             element_count_max: check_element_count(&request, limits)?,
             wait_ms: request.wait_ms.clamp(1, limits.wait_ms_max),
             worker_label: request.worker_label.chars().take(NAME_BYTES_MAX).collect(),
+            server_addresses: check_server_ports(&request.server_ports, worker)?,
+            beside: check_beside(&request.switch_name, limits, worker)?,
             host_key: check_host_key(request.host_key)?,
             checksum_optional: request.checksum_optional,
             job_name: request.job_name,
@@ -104,8 +114,44 @@ fn check_host_key(key: String) -> Result<Option<String>, ControlError> {
     check_name("host_key", &key).map(|()| Some(key))
 }
 
+fn check_server_ports(ports: &[u32], worker: IpAddr) -> Result<Vec<SocketAddr>, ControlError> {
+    let address = |port: &u32| in_range("server_ports", *port, 1, u16::MAX.into()).map(|port| SocketAddr::new(worker, port));
+    ports.iter().map(address).collect()
+}
+
+fn check_beside(name: &str, limits: &Limits, worker: IpAddr) -> Result<usize, ControlError> {
+    let topology = &limits.topology;
+    if name.is_empty() {
+        // Whoever no network names stands beside the root, as everybody does without a topology.
+        return Ok(topology.beside(worker).unwrap_or(0));
+    }
+    topology.find(name).ok_or_else(|| {
+        let known: Vec<&str> = topology.switches().iter().map(|switch| switch.name.as_str()).collect();
+        ControlError::new(
+            ErrorCode::InvalidRequest,
+            format!("no switch is named `{name}`"),
+            format!("The topology has: {}. Leave the name out to be placed by address", known.join(", ")),
+        )
+    })
+}
+
 fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, ControlError> {
     let wire_format = request.wire_format();
+    let algorithm = request.algorithm();
+    if algorithm == Algorithm::Atp && wire_format != WireFormat::FaninV1 {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            format!("algorithm ATP with the layout {}", super::format_name(wire_format)),
+            "ATP has a layout of its own: leave the wire format at `fanin`",
+        ));
+    }
+    if algorithm == Algorithm::Atp && limits.atp_slot_count == 0 {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            "this switch has no slots for ATP jobs",
+            "Start it with data.atp_slot_count above 0, or use the algorithm switchml",
+        ));
+    }
     let world_size_max = match wire_format {
         WireFormat::Unspecified => return Err(unknown_format(request.wire_format)),
         WireFormat::FaninV1 => u32::from(limits.world_size_max),
@@ -115,6 +161,7 @@ fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, Contr
         world_size: in_range("world_size", request.world_size, 1, world_size_max)?,
         lane_count: in_range("lane_count", request.lane_count, 1, limits.lane_count_max.into())?,
         wire_format,
+        algorithm,
     })
 }
 

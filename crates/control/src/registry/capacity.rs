@@ -2,6 +2,11 @@
 
 use std::collections::VecDeque;
 
+use crate::Algorithm;
+use crate::topology::Topology;
+
+use super::JobShape;
+
 /// Slot indices have 15 bits on the wire (the 16th is the parity), and a job's lanes share them.
 const SLOT_COUNT_MAX: u32 = 1 << 15;
 /// Job numbers have 8 bits.
@@ -32,6 +37,10 @@ pub struct Limits {
     pub wait_ms_max: u64,
     /// Whether every job's datagrams carry a checksum, also where all its ranks can do without.
     pub has_checksum: bool,
+    /// Slots of each data-plane thread that ATP jobs share.
+    pub atp_slot_count: u16,
+    /// The switches of which this one is the root.
+    pub topology: Topology,
 }
 
 impl Default for Limits {
@@ -49,6 +58,8 @@ impl Default for Limits {
             broken_kept_ms: 30_000,
             wait_ms_max: 30 * 60 * 1000,
             has_checksum: true,
+            atp_slot_count: 4096,
+            topology: Topology::default(),
         }
     }
 }
@@ -61,9 +72,14 @@ impl Limits {
     }
 }
 
-/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × 4.
-pub fn slot_memory_bytes(lane_count: u16, slots_per_lane: u32, element_count_max: u16) -> u64 {
-    u64::from(lane_count) * u64::from(slots_per_lane) * 2 * u64::from(element_count_max) * 4
+/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × 4; none where slots are shared.
+pub fn slot_memory_bytes(shape: &JobShape, slots_per_lane: u32, element_count_max: u16) -> u64 {
+    match shape.algorithm {
+        Algorithm::Switchml => {
+            u64::from(shape.lane_count) * u64::from(slots_per_lane) * 2 * u64::from(element_count_max) * 4
+        }
+        Algorithm::Atp => 0,
+    }
 }
 
 /// Hands out job ids whose number is free and whose generation is new.

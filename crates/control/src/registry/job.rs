@@ -1,6 +1,6 @@
 //! A complete job and its members.
 
-use super::{Assignment, RunKey, Ticket};
+use super::{Assignment, AtpAssignment, RunKey, Ticket};
 use crate::proto::{JobState, JobStatus, Report, WorkerState, WorkerStatus};
 
 /// Names one `Attach` stream, so that the end of an old stream does not end its successor.
@@ -134,6 +134,8 @@ impl Job {
             wire_format: shape.wire_format.into(),
             slot_memory_bytes: self.assignment.slot_memory_bytes(),
             slot_count: u32::from(shape.lane_count) * self.assignment.slots_per_lane,
+            algorithm: shape.algorithm.into(),
+            atp: self.assignment.atp.as_ref().map(AtpAssignment::to_proto),
             age_ms: now_ms.saturating_sub(self.since_ms),
             workers: members.map(|(rank, member)| member.status(rank, now_ms)).collect(),
             broken_reason: self.broken_reason(),

@@ -1,9 +1,11 @@
 //! A complete job until its end: install, streams, leases, loss, leave, drain.
 
+use std::net::SocketAddr;
+
 use super::job::{Job, JobPhase, Member, MemberState, StreamId};
-use super::{Effect, Registry, RunKey, Ticket, refusals};
+use super::{Effect, Registry, RunKey, ServerId, Ticket, refusals};
 use crate::ControlError;
-use crate::proto::{Draining, JobRemoved, LossReason, PeerLeft, PeerLost, RemovalReason, Report, notice};
+use crate::proto::{Draining, JobRemoved, LossReason, PeerLeft, PeerLost, RemovalReason, Report, ServerLost, notice};
 
 impl Registry {
     /// The data plane has taken the job of an [`Effect::Install`], or says why not. Admits or refuses its ranks.
@@ -164,6 +166,27 @@ impl Registry {
         let lost = notice::Kind::PeerLost(PeerLost { rank: rank.into(), reason: reason.into(), detail });
         self.notify_attached(job_id, &lost);
         self.remove_if_deserted(job_id, RemovalReason::Broken);
+    }
+
+    /// A parameter server of its own has come, with its UDP addresses. Jobs from now on may use it.
+    pub fn server_attached(&mut self, server: ServerId, addresses: Vec<SocketAddr>) {
+        self.servers.insert(server, addresses);
+    }
+
+    /// It has gone: its jobs cannot go on.
+    pub fn server_detached(&mut self, now_ms: u64, server: ServerId, detail: &str) {
+        self.servers.remove(&server);
+        let remove_at_ms = now_ms.saturating_add(self.limits.broken_kept_ms);
+        let uses = |job: &Job| job.assignment.atp.as_ref().is_some_and(|atp| atp.is_served_by(server));
+        let jobs: Vec<u32> = self.jobs.iter().filter(|(_, job)| uses(job)).map(|(job_id, _)| *job_id).collect();
+        for job_id in jobs {
+            if let Some(job) = self.jobs.get_mut(&job_id)
+                && !job.is_broken()
+            {
+                job.phase = JobPhase::Broken { reason: format!("its parameter server was lost: {detail}"), remove_at_ms };
+            }
+            self.notify_attached(job_id, &notice::Kind::ServerLost(ServerLost { detail: detail.into() }));
+        }
     }
 
     /// Admits no more jobs, refuses those that wait, and tells the workers of those that run.

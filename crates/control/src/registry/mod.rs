@@ -9,6 +9,7 @@
 //! they have gone, when the grace time is over, or as soon as somebody else needs the memory.
 
 mod admission;
+mod atp;
 mod ask;
 mod capacity;
 mod hosts;
@@ -18,15 +19,17 @@ mod refusals;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 pub use ask::{JobShape, JoinAsk};
+pub use atp::{AtpAssignment, LaneServer, ServerId, ServerOwner};
 pub use capacity::{Limits, slot_memory_bytes};
 use job::Job;
 pub use job::StreamId;
 use waiting::Group;
 
 use crate::ControlError;
-use crate::WireFormat;
+use crate::{Algorithm, WireFormat};
 use crate::proto::{self, notice};
 use capacity::{JOB_NUMBER_COUNT, JobNumbers};
 
@@ -54,6 +57,8 @@ pub struct Assignment {
     pub host_of_rank: Vec<u16>,
     /// Whether the job's datagrams carry a checksum.
     pub has_checksum: bool,
+    /// For ATP jobs; `slots_per_lane` is then the largest window. `None` where one host's memory holds the whole job.
+    pub atp: Option<AtpAssignment>,
 }
 
 impl Assignment {
@@ -64,7 +69,7 @@ impl Assignment {
 
     /// Bytes of slot memory, both parities.
     pub fn slot_memory_bytes(&self) -> u64 {
-        slot_memory_bytes(self.shape.lane_count, self.slots_per_lane, self.element_count_max)
+        slot_memory_bytes(&self.shape, self.slots_per_lane, self.element_count_max)
     }
 }
 
@@ -132,6 +137,8 @@ pub struct Registry {
     groups: BTreeMap<RunKey, Group>,
     jobs: BTreeMap<u32, Job>,
     retired: VecDeque<RunKey>,
+    /// Parameter servers of their own: their UDP addresses.
+    servers: BTreeMap<ServerId, Vec<SocketAddr>>,
     effects: VecDeque<Effect>,
     ticket_next: u64,
     draining: bool,
@@ -150,6 +157,7 @@ impl Registry {
             groups: BTreeMap::new(),
             jobs: BTreeMap::new(),
             retired: VecDeque::new(),
+            servers: BTreeMap::new(),
             effects: VecDeque::new(),
             ticket_next: 0,
             draining: false,
@@ -227,5 +235,12 @@ fn format_name(format: WireFormat) -> &'static str {
         WireFormat::FaninV1 => "fanin v1",
         WireFormat::P4appSwitchml => "p4app-switchML",
         WireFormat::Unspecified => "unspecified",
+    }
+}
+
+fn algorithm_name(algorithm: Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::Switchml => "switchml",
+        Algorithm::Atp => "atp",
     }
 }

@@ -2,10 +2,18 @@
 
 use super::job::Job;
 use super::waiting::Group;
-use super::{JoinAsk, RunKey, format_name};
+use super::{JoinAsk, RunKey, algorithm_name, format_name};
 use crate::proto::Capacity;
 use crate::tenants::Tenant;
 use crate::{ControlError, ErrorCode};
+
+pub(super) fn no_server() -> ControlError {
+    ControlError::new(
+        ErrorCode::NoServer,
+        "no parameter server for this ATP job: none stands beside the switch, and no rank runs one",
+        "Start `fanin server --switch <this switch>`, or leave FANIN_SERVER at `auto` on rank 0",
+    )
+}
 
 pub(super) fn draining() -> ControlError {
     ControlError::new(
@@ -53,6 +61,9 @@ pub(super) fn disagreement(group: &Group, ask: &JoinAsk) -> Option<ControlError>
         Some(("world_size", ours.world_size.to_string(), theirs.world_size.to_string()))
     } else if ours.lane_count != theirs.lane_count {
         Some(("lane_count", ours.lane_count.to_string(), theirs.lane_count.to_string()))
+    } else if ours.algorithm != theirs.algorithm {
+        let [our_name, their_name] = [ours, theirs].map(|shape| algorithm_name(shape.algorithm).to_string());
+        Some(("algorithm", our_name, their_name))
     } else if ours.wire_format != theirs.wire_format {
         let names = [ours, theirs].map(|shape| format_name(shape.wire_format).to_string());
         let [our_name, their_name] = names;

@@ -1,6 +1,7 @@
 //! Ranks of one run that wait for each other.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use super::{JobShape, JoinAsk, RunKey, Ticket, hosts, slot_memory_bytes};
 use crate::proto::{JobState, JobStatus, WorkerState, WorkerStatus};
@@ -11,6 +12,8 @@ pub(super) struct Waiter {
     pub(super) deadline_ms: u64,
     pub(super) label: String,
     pub(super) host_key: Option<String>,
+    pub(super) server_addresses: Vec<SocketAddr>,
+    pub(super) beside: usize,
 }
 
 /// The ranks of one run so far, and what they agreed on so far. The slot memory is reserved.
@@ -49,12 +52,14 @@ impl Group {
             deadline_ms: now_ms.saturating_add(ask.wait_ms),
             label: ask.worker_label.clone(),
             host_key: ask.host_key.clone(),
+            server_addresses: ask.server_addresses.clone(),
+            beside: ask.beside,
         };
         self.waiters.insert(ask.rank, waiter);
     }
 
     pub(super) fn slot_memory_bytes(&self) -> u64 {
-        slot_memory_bytes(self.shape.lane_count, self.slots_per_lane, self.element_count_max)
+        slot_memory_bytes(&self.shape, self.slots_per_lane, self.element_count_max)
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -96,6 +101,7 @@ impl Group {
             wire_format: self.shape.wire_format.into(),
             slot_memory_bytes: self.slot_memory_bytes(),
             slot_count: u32::from(self.shape.lane_count) * self.slots_per_lane,
+            algorithm: self.shape.algorithm.into(),
             age_ms: self.age_ms(now_ms),
             workers: self.waiters.iter().map(worker_status).collect(),
             missing_ranks: self.missing_ranks().into_iter().map(u32::from).collect(),

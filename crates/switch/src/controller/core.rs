@@ -5,18 +5,21 @@
 //! order.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanin_control::ControlError;
 use fanin_control::proto;
-use fanin_control::registry::{Assignment, Effect, Limits, Registry, Ticket};
+use fanin_control::registry::{Assignment, Effect, Limits, Registry, ServerId, Ticket};
 use fanin_control::tenants::TenantTable;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tonic::Status;
 
 use super::installer::{self, Order};
+use super::relay::{RelayedJobs, Relays};
+use super::servers::Standing;
 use crate::dataplane_api::Dataplane;
 
 /// The answer to one `Join`.
@@ -34,6 +37,8 @@ pub(super) struct State {
     pub(super) registry: Registry,
     pub(super) joins: HashMap<Ticket, oneshot::Sender<JoinAnswer>>,
     pub(super) streams: HashMap<(u32, u16), Outgoing>,
+    /// Parameter servers of their own.
+    pub(super) servers: HashMap<ServerId, Standing>,
     orders: std::sync::mpsc::Sender<Order>,
 }
 
@@ -50,6 +55,10 @@ pub(crate) struct Core {
     drain: watch::Sender<Option<Duration>>,
     stream_next: AtomicU64,
     started: Instant,
+    /// For a switch below the root of a topology: where jobs are admitted.
+    pub(super) root: Option<SocketAddr>,
+    /// Jobs of the root's that this switch takes part in.
+    pub(super) relayed: RelayedJobs,
 }
 
 /// What the controller needs beside the data plane.
@@ -58,14 +67,23 @@ pub(crate) struct Settings {
     pub(crate) tenants: TenantTable,
     pub(crate) data_address: String,
     pub(crate) drain_limit: Duration,
+    pub(crate) root: Option<SocketAddr>,
+    pub(crate) relay_token: Option<String>,
 }
 
 impl Core {
     pub(crate) fn new(settings: Settings, dataplane: Arc<dyn Dataplane>) -> std::io::Result<Arc<Self>> {
         let (orders, order_queue) = std::sync::mpsc::channel();
+        let relays = Relays::new(settings.limits.topology.clone(), settings.relay_token);
         let registry = Registry::new(settings.limits, entropy);
         let core = Arc::new(Self {
-            state: Mutex::new(State { registry, joins: HashMap::new(), streams: HashMap::new(), orders }),
+            state: Mutex::new(State {
+                registry,
+                joins: HashMap::new(),
+                streams: HashMap::new(),
+                servers: HashMap::new(),
+                orders,
+            }),
             tenants: settings.tenants,
             dataplane,
             data_address: settings.data_address,
@@ -74,8 +92,10 @@ impl Core {
             drain: watch::Sender::new(None),
             stream_next: AtomicU64::new(0),
             started: Instant::now(),
+            root: settings.root,
+            relayed: RelayedJobs::default(),
         });
-        installer::start(Arc::downgrade(&core), core.dataplane.clone(), order_queue)?;
+        installer::start(Arc::downgrade(&core), core.dataplane.clone(), relays, order_queue)?;
         Ok(core)
     }
 

@@ -3,6 +3,8 @@
 mod core;
 mod installer;
 mod join;
+mod relay;
+mod servers;
 mod service;
 mod status;
 mod stream;

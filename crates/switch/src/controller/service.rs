@@ -1,19 +1,22 @@
 //! The gRPC face: authenticate, check, pass on.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fanin_control::proto::controller_server::Controller;
 use fanin_control::proto::{
     DrainRequest, DrainResponse, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest,
-    LeaveResponse, Report, StatusRequest, StatusResponse,
+    LeaveResponse, RelayInstall, RelayInstalled, RelayRemove, RelayRemoved, Report, ServerReport, StatusRequest,
+    StatusResponse,
 };
-use fanin_control::registry::{Assignment, JoinAsk};
+use fanin_control::registry::{Assignment, AtpAssignment, JoinAsk};
 use fanin_control::tenants::Tenant;
 use fanin_control::{ControlError, ErrorCode};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::stream::NoticeStream;
+use super::servers::{self, OrderStream};
 use super::{Core, join, stream};
 
 /// Implements `fanin.control.v1.Controller`.
@@ -34,8 +37,36 @@ impl Service {
         }
     }
 
-    fn response(&self, assignment: &Assignment) -> JoinResponse {
-        let ports = self.0.dataplane.ports();
+    fn check_operator(&self, tenant: &Tenant, what: &str) -> Result<(), ControlError> {
+        if tenant.operator { Ok(()) } else { Err(forbidden(what)) }
+    }
+
+    /// Jobs are admitted at the root of a topology only.
+    fn check_is_root(&self) -> Result<(), ControlError> {
+        let Some(root) = self.0.root else { return Ok(()) };
+        Err(ControlError::new(
+            ErrorCode::NotTheRoot,
+            "this switch passes on what the root of its topology admits",
+            format!("Use the root's address: FANIN_SWITCH={root}"),
+        ))
+    }
+
+    /// The data ports of the switch beside a rank; empty for this one's own.
+    fn ports_beside(&self, assignment: &Assignment, rank: u16) -> Vec<SocketAddr> {
+        let contributor = assignment.host_of_rank.get(usize::from(rank)).copied().unwrap_or(rank);
+        let beside = assignment.atp.as_ref().and_then(|atp| atp.beside.get(usize::from(contributor)).copied());
+        match beside {
+            None | Some(0) => Vec::new(),
+            Some(place) => self.0.read(|state, _| {
+                state.registry.limits().topology.switches().get(place).map_or_else(Vec::new, |switch| switch.data.clone())
+            }),
+        }
+    }
+
+    fn response(&self, assignment: &Assignment, rank: u16) -> JoinResponse {
+        let beside = self.ports_beside(assignment, rank);
+        let data_address = beside.first().map_or(self.0.data_address.clone(), |address| address.ip().to_string());
+        let ports = if beside.is_empty() { self.0.dataplane.ports() } else { beside };
         JoinResponse {
             job_id: assignment.job_id,
             job_token: assignment.job_token,
@@ -44,10 +75,11 @@ impl Service {
             slots_per_lane: assignment.slots_per_lane,
             element_count_max: assignment.element_count_max.into(),
             data_ports: ports.iter().map(|address| address.port().into()).collect(),
-            data_address: self.0.data_address.clone(),
+            data_address,
             lease_ms: self.0.read(|state, _| state.registry.limits().lease_ms),
             host_of_rank: assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
             checksum: Some(assignment.has_checksum),
+            atp: assignment.atp.as_ref().map(AtpAssignment::to_proto),
         }
     }
 }
@@ -55,13 +87,41 @@ impl Service {
 #[tonic::async_trait]
 impl Controller for Service {
     type AttachStream = NoticeStream;
+    type ServeStream = OrderStream;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<JoinResponse>, Status> {
         let tenant = self.tenant(&request)?;
+        self.check_is_root()?;
         let limits = self.0.read(|state, _| state.registry.limits().clone());
-        let ask = JoinAsk::check(request.into_inner(), &limits)?;
+        let worker = address_of(&request);
+        let ask = JoinAsk::check(request.into_inner(), &limits, worker)?;
+        let rank = ask.rank;
         let assignment = join::join(&self.0, &tenant, ask).await?;
-        Ok(Response::new(self.response(&assignment)))
+        Ok(Response::new(self.response(&assignment, rank)))
+    }
+
+    async fn serve(&self, request: Request<Streaming<ServerReport>>) -> Result<Response<OrderStream>, Status> {
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "offer a parameter server")?;
+        self.check_is_root()?;
+        let address = address_of(&request);
+        servers::serve(&self.0, request.into_inner(), address).await.map(Response::new)
+    }
+
+    async fn install_relay(&self, request: Request<RelayInstall>) -> Result<Response<RelayInstalled>, Status> {
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "have this switch take part in another's jobs")?;
+        let core = self.0.clone();
+        blocking(move || core.install_relayed(&request.into_inner())).await??;
+        Ok(Response::new(RelayInstalled {}))
+    }
+
+    async fn remove_relay(&self, request: Request<RelayRemove>) -> Result<Response<RelayRemoved>, Status> {
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "end this switch's part in a job")?;
+        let core = self.0.clone();
+        blocking(move || core.remove_relayed(request.into_inner().job_id)).await?;
+        Ok(Response::new(RelayRemoved {}))
     }
 
     async fn attach(&self, request: Request<Streaming<Report>>) -> Result<Response<NoticeStream>, Status> {
@@ -92,15 +152,19 @@ impl Controller for Service {
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        if !self.tenant(&request)?.operator {
-            return Err(forbidden("drain the switch").into());
-        }
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "drain the switch")?;
         let limit = match request.into_inner().deadline_ms {
             0 => self.0.drain_limit,
             asked_ms => Duration::from_millis(asked_ms).min(self.0.drain_limit),
         };
         Ok(Response::new(DrainResponse { job_count_running: self.0.drain(limit) }))
     }
+}
+
+/// The address at which a caller is seen from here.
+fn address_of<T>(request: &Request<T>) -> IpAddr {
+    request.remote_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip().to_canonical())
 }
 
 /// The data plane may take a moment to answer, which must not hold up the runtime.

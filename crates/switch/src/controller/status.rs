@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use fanin_control::PROTOCOL_VERSION;
 use fanin_control::proto::{
-    self, DropCount, IncompleteSlot, InspectResponse, JobStatus, LaneInspection, StatusResponse, WorkerStatus,
+    self, DropCount, IncompleteSlot, InspectResponse, JobStatus, LaneInspection, ServerLane, StatusResponse,
+    WorkerStatus,
 };
 
 use super::Core;
@@ -20,6 +21,7 @@ impl Core {
         let (mut jobs, capacity, draining) = self.read(|state, now_ms| {
             (state.registry.statuses(now_ms), state.registry.capacity(), state.registry.is_draining())
         });
+        jobs.extend(self.relayed.statuses());
         let deadline = Instant::now() + INSPECT_BUDGET;
         for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
             job.counters = job_counters(&counters, job.job_id);
@@ -43,6 +45,8 @@ impl Core {
             data_path_reason: path.fallback_reason,
             xdp_interfaces: path.interfaces,
             xdp_counters: path.kernel.as_ref().map(traffic),
+            atp_slot_count: self.read(|state, _| state.registry.limits().atp_slot_count.into()),
+            servers: self.read(|state, _| state.server_statuses()),
         }
     }
 
@@ -52,8 +56,21 @@ impl Core {
         job.counters = job_counters(&self.dataplane.counters(), job_id);
         self.add_path(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
-        let lanes = lanes.into_iter().map(|found| lane(found, &job)).collect();
+        let mut lanes: Vec<LaneInspection> = lanes.into_iter().map(|found| lane(found, &job)).collect();
+        for waiting in self.server_lanes(&job) {
+            if let Some(lane) = lanes.iter_mut().find(|lane| lane.lane == waiting.lane) {
+                lane.oldest_incomplete = Some(server_chunk(&waiting, &job));
+            }
+        }
         Some(InspectResponse { job: Some(job), lanes })
+    }
+
+    /// What the parameter servers of an ATP job wait for.
+    fn server_lanes(&self, job: &JobStatus) -> Vec<ServerLane> {
+        let by_ranks = job.workers.iter().filter_map(|worker| worker.last_report.as_ref());
+        let of_ranks = by_ranks.flat_map(|report| report.server_lanes.iter().cloned());
+        let standing = self.read(|state, _| state.standing_lanes(job.job_id));
+        of_ranks.chain(standing).collect()
     }
 
     fn add_path(&self, job: &mut JobStatus) {
@@ -106,6 +123,9 @@ fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
         contributions: counters.contributions,
         aggregates: counters.aggregates,
         resends_answered: counters.resends_answered,
+        collisions: counters.collisions,
+        resends_passed: counters.resends_passed,
+        slots_abandoned: counters.slots_abandoned,
         drops: counters.drops.iter().map(|(reason, count)| drop_count(reason, *count)).collect(),
     }
 }
@@ -119,6 +139,14 @@ fn lane(lane: dataplane_api::LaneInspection, job: &JobStatus) -> LaneInspection 
         lane: lane.lane.into(),
         slots_in_use: lane.slots_in_use,
         oldest_incomplete: lane.oldest_incomplete.map(|slot| incomplete_slot(slot, job)),
+    }
+}
+
+fn server_chunk(waiting: &ServerLane, job: &JobStatus) -> IncompleteSlot {
+    IncompleteSlot {
+        chunk_index: waiting.chunk_index,
+        missing_ranks: waiting.missing.iter().map(|missing| rank_of_contributor(job, *missing as u16)).collect(),
+        ..IncompleteSlot::default()
     }
 }
 

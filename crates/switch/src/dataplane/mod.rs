@@ -9,6 +9,7 @@
 //! [`XdpDataplane`] puts the XDP program in front of these threads; they then
 //! serve what it leaves to them.
 
+mod atp;
 mod carry;
 mod inspection;
 mod interfaces;
@@ -25,7 +26,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fanin_net::{Loss, NetError, Options, UdpPort, Waker};
+use fanin_protocol::atp::SwitchConfig;
 use fanin_protocol::switchml::{JobConfig, WireFormat};
+use fanin_protocol::time::Span;
 
 use crate::dataplane_api::{
     Dataplane, DataplaneCounters, InstallError, JobInspection, JobInstall, LaneInspection, TrafficCounters, WorkerSeen,
@@ -43,6 +46,15 @@ const INSPECT_WAIT: Duration = Duration::from_millis(180);
 /// A few times what it takes to wake a thread on another core.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(200);
 
+/// Slots of a thread that ATP's jobs share: 32 MiB, of which only what is used becomes memory.
+pub const ATP_SLOT_COUNT_DEFAULT: u16 = 4096;
+/// Elements of such a slot.
+const ATP_ELEMENT_COUNT_MAX: u16 = 2048;
+/// Many times what a chunk takes from its first Fragment to its Parameter, resends included.
+const ATP_SLOT_AGE_MAX: Span = Span::from_ms(200);
+/// A queue of this length is more than a healthy window leaves at a switch, in the kernel's reckoning.
+pub const ECN_THRESHOLD_DEFAULT: u32 = 1 << 20;
+
 /// How to start the data plane.
 #[derive(Clone, Debug)]
 pub struct DataplaneConfig {
@@ -57,6 +69,8 @@ pub struct DataplaneConfig {
     pub spin: Duration,
     /// Losses to inject, for tests.
     pub loss: Option<Loss>,
+    /// The slots of each thread that ATP's jobs share.
+    pub atp: SwitchConfig,
 }
 
 impl Default for DataplaneConfig {
@@ -67,6 +81,12 @@ impl Default for DataplaneConfig {
             thread_count: 1,
             spin: SPIN_DEFAULT,
             loss: None,
+            atp: SwitchConfig {
+                slot_count: ATP_SLOT_COUNT_DEFAULT,
+                element_count_max: ATP_ELEMENT_COUNT_MAX,
+                slot_age_max: ATP_SLOT_AGE_MAX,
+                ecn_threshold_bytes: ECN_THRESHOLD_DEFAULT,
+            },
         }
     }
 }
@@ -156,7 +176,7 @@ fn start_thread(config: &DataplaneConfig, index: u16) -> Result<Handle, NetError
     let (address, waker) = (port.local_addr(), Waker::new()?);
     let (commands, mailbox): (Sender<Command>, Receiver<Command>) = unbounded();
     let published = Arc::new(Mutex::new(DataplaneCounters::default()));
-    let worker = thread::Thread::new(port, waker.clone(), mailbox, published.clone(), config.spin);
+    let worker = thread::Thread::new(port, waker.clone(), mailbox, published.clone(), config);
     let thread = std::thread::Builder::new()
         .name(format!("fanin-data-{index}"))
         .spawn(move || worker.run())
@@ -238,7 +258,7 @@ impl Drop for UdpDataplane {
     }
 }
 
-/// A job as the switch programs know it.
+/// A SwitchML job as the switch programs know it.
 fn job_config(job: &JobInstall) -> JobConfig {
     JobConfig {
         job_id: job.job_id,
@@ -284,6 +304,9 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.contributions += part.contributions;
     sum.aggregates += part.aggregates;
     sum.resends_answered += part.resends_answered;
+    sum.collisions += part.collisions;
+    sum.resends_passed += part.resends_passed;
+    sum.slots_abandoned += part.slots_abandoned;
     for &(reason, count) in &part.drops {
         match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
             Some((_, total)) => *total += count,

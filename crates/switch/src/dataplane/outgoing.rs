@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use fanin_net::{NetError, SendBatch, UdpPort};
+use fanin_protocol::atp;
 use fanin_protocol::switchml::without_payload;
+use fanin_wire::generated::ATP_MAGIC;
 
 use super::peers::Peers;
 
@@ -88,7 +90,10 @@ impl Outgoing {
         }
         let aggregate = self.full.spare(bytes).expect("space was just written");
         if let Ok(space) = self.headers.spare(HEADER_BYTES_MAX) {
-            let header_bytes = without_payload(aggregate, peers.has_checksum(group.job_number), space);
+            let header_bytes = match aggregate.starts_with(&ATP_MAGIC.to_be_bytes()) {
+                true => atp::without_payload(&aggregate[..bytes], space),
+                false => without_payload(aggregate, peers.has_checksum(group.job_number), space),
+            };
             self.headers.commit(header_bytes);
         }
         Ok(())
@@ -105,6 +110,38 @@ impl Outgoing {
             space.copy_from_slice(written);
         }
         Ok(())
+    }
+
+    /// Space of `bytes_max` for a packet that will most likely go to one address, where it is sent from.
+    pub fn unicast_space(
+        &mut self,
+        to: SocketAddr,
+        bytes_max: usize,
+        port: &mut UdpPort,
+    ) -> Result<&mut [u8], NetError> {
+        if self.peer != Some(to) || self.unicast.spare(bytes_max).is_err() {
+            self.flush_unicast(port)?;
+        }
+        self.peer = Some(to);
+        Ok(self.unicast.spare(bytes_max).unwrap_or(&mut self.scratch))
+    }
+
+    /// Keeps the `bytes` just written to `unicast_space`.
+    pub fn commit_unicast(&mut self, bytes: usize) {
+        self.unicast.commit(bytes);
+    }
+
+    /// Sends the `bytes` just written to `unicast_space` to another address, at once: this is seldom.
+    pub fn send_back(&mut self, bytes: usize, to: SocketAddr, port: &mut UdpPort) -> Result<(), NetError> {
+        if let Ok(space) = self.unicast.spare(bytes) {
+            self.scratch[..bytes].copy_from_slice(&space[..bytes]);
+        }
+        self.flush_unicast(port)?;
+        if let Ok(space) = self.unicast.next_slot(bytes) {
+            space.copy_from_slice(&self.scratch[..bytes]);
+        }
+        self.peer = Some(to);
+        self.flush_unicast(port)
     }
 
     /// Sends all that waits.

@@ -38,7 +38,8 @@ impl Peers {
     }
 
     pub fn install(&mut self, job: &JobInstall) {
-        let world_size = usize::from(job.world_size);
+        // ATP's packets tell which child of this switch they come from.
+        let world_size = job.atp.as_ref().map_or(usize::from(job.world_size), |part| part.children.len());
         let addresses = vec![None; world_size * usize::from(job.lane_count)];
         let in_group = vec![false; addresses.len()];
         let group = |lane| (fanin_wire::multicast_group(job.job_token, lane), self.port).into();

@@ -2,6 +2,7 @@
 
 use fanin_net::Counters;
 use fanin_protocol::DropReason;
+use fanin_protocol::atp;
 use fanin_protocol::switchml::{JobCounters, SwitchCounters};
 
 use super::carry::Carrying;
@@ -16,14 +17,43 @@ pub(super) struct JobTraffic {
     pub sent_bytes: u64,
 }
 
+impl JobTraffic {
+    /// One datagram in, and `copies` out with `sent_bytes` together.
+    pub fn add(&mut self, received_bytes: usize, copies: u64, sent_bytes: u64) {
+        self.received_datagrams += 1;
+        self.received_bytes += received_bytes as u64;
+        self.sent_datagrams += copies;
+        self.sent_bytes += sent_bytes;
+    }
+
+    fn counters(&self) -> TrafficCounters {
+        TrafficCounters {
+            received_datagrams: self.received_datagrams,
+            received_bytes: self.received_bytes,
+            sent_datagrams: self.sent_datagrams,
+            sent_bytes: self.sent_bytes,
+            ..TrafficCounters::default()
+        }
+    }
+}
+
 /// The thread's totals, less what the XDP program counts.
-pub(super) fn total(net: &Counters, switch: &SwitchCounters, carrying: &Carrying) -> TrafficCounters {
+pub(super) fn total(
+    net: &Counters,
+    switch: &SwitchCounters,
+    atp: &atp::SwitchCounters,
+    carrying: &Carrying,
+) -> TrafficCounters {
     let mut drops = switch.drops;
     drops[DropReason::UnknownJob as usize] += carrying.stray_datagrams;
+    drops.iter_mut().zip(&atp.drops).for_each(|(sum, part)| *sum += part);
     TrafficCounters {
-        contributions: switch.contributions,
-        aggregates: switch.aggregates,
+        contributions: switch.contributions + atp.contributions,
+        aggregates: switch.aggregates + atp.aggregates,
         resends_answered: switch.replies,
+        collisions: atp.collisions,
+        resends_passed: atp.resends,
+        slots_abandoned: atp.abandoned,
         drops: by_reason(&drops),
         ..carrying.without(net)
     }
@@ -40,20 +70,31 @@ pub(super) fn kernel(counters: &fanin_xdp::Counters) -> TrafficCounters {
         aggregates: counters.aggregates,
         resends_answered: counters.replies,
         drops: by_reason(&counters.drops),
+        ..TrafficCounters::default()
     }
 }
 
 /// One job's share.
 pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters) -> TrafficCounters {
     TrafficCounters {
-        received_datagrams: traffic.received_datagrams,
-        received_bytes: traffic.received_bytes,
-        sent_datagrams: traffic.sent_datagrams,
-        sent_bytes: traffic.sent_bytes,
         contributions: counters.contributions,
         aggregates: counters.aggregates,
         resends_answered: counters.replies,
         drops: by_reason(&counters.drops),
+        ..traffic.counters()
+    }
+}
+
+/// An ATP job's share.
+pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> TrafficCounters {
+    TrafficCounters {
+        contributions: counters.contributions,
+        aggregates: counters.aggregates,
+        collisions: counters.collisions,
+        resends_passed: counters.resends,
+        slots_abandoned: counters.abandoned,
+        drops: by_reason(&counters.drops),
+        ..traffic.counters()
     }
 }
 

@@ -9,14 +9,15 @@ use fanin_net::{NetError, Patience, ReceiveBatch, UdpPort, Waker};
 use fanin_protocol::Verdict;
 use fanin_protocol::switchml::{self, Admitted, Context, Switch, WireFormat};
 use fanin_protocol::time::Time;
-use fanin_wire::generated::{HEADER_BYTES, MAGIC};
+use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_MAGIC, HEADER_BYTES, MAGIC};
 use fanin_wire::{Kind, ProbePath, fanin};
 
+use super::atp::{self, AtpProgram};
 use super::carry::{CarriedJob, Carrying};
 use super::outgoing::{Group, Outgoing};
 use super::peers::Peers;
 use super::publish::{self, JobTraffic};
-use super::{Command, inspection, job_config};
+use super::{Command, DataplaneConfig, inspection, job_config};
 use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobInstall};
 
 /// How often a busy thread publishes its counters.
@@ -32,6 +33,7 @@ pub(super) struct Thread {
     patience: Patience,
     start: Instant,
     switch: Switch,
+    atp: AtpProgram,
     jobs: Vec<JobInstall>,
     carrying: Carrying,
     peers: Peers,
@@ -49,7 +51,7 @@ impl Thread {
         waker: Waker,
         mailbox: Receiver<Command>,
         published: Arc<Mutex<DataplaneCounters>>,
-        spin: Duration,
+        config: &DataplaneConfig,
     ) -> Thread {
         let start = Instant::now();
         Thread {
@@ -57,10 +59,11 @@ impl Thread {
             mailbox,
             published,
             published_last: start,
-            spin,
+            spin: config.spin,
             patience: Patience::default(),
             start,
             switch: Switch::new(),
+            atp: AtpProgram::new(config.atp),
             jobs: Vec::new(),
             carrying: Carrying::default(),
             peers: Peers::new(port.local_addr().port()),
@@ -115,6 +118,9 @@ impl Thread {
     }
 
     fn handle(&mut self, now: Time, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        if datagram.starts_with(&ATP_MAGIC.to_be_bytes()) {
+            return self.handle_atp(now, datagram, source);
+        }
         if self.carry(datagram, source)? {
             return Ok(());
         }
@@ -152,6 +158,61 @@ impl Thread {
             Verdict::Multicast { job_number, lane, bytes, destination } => {
                 let group = Group { job_number, lane, destination };
                 self.outgoing.multicast(group, bytes, &mut self.port, &mut self.peers)
+            }
+        }
+    }
+
+    /// Up to the job's next hop, or down to children.
+    fn handle_atp(&mut self, now: Time, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        let up = self.atp.up(datagram);
+        let queue_bytes = self.atp.queue_bytes(self.batch, || self.port.send_queue_bytes());
+        let context = fanin_protocol::atp::Context { now, egress_queue_bytes: queue_bytes };
+        let bytes_max = self.datagram_bytes_max.max(datagram.len());
+        let space = match up {
+            // What is written lies where it is sent from.
+            Some(up) => self.outgoing.unicast_space(up, bytes_max, &mut self.port)?,
+            None => self.outgoing.space(bytes_max, &mut self.port, &mut self.peers)?,
+        };
+        let verdict = self.atp.process(&context, datagram, space);
+        if let Some(sender) = self.atp.sender() {
+            self.peers.learn(sender, source);
+            self.atp.saw(sender, now);
+        }
+        let (copies, bytes) = atp::copies(&verdict, &self.peers);
+        if let Some(number) = self.atp.job_number(datagram) {
+            self.traffic[usize::from(number)].add(datagram.len(), copies, bytes);
+        }
+        self.send_atp(&verdict, up, source)
+    }
+
+    fn send_atp(
+        &mut self,
+        verdict: &fanin_protocol::atp::Verdict,
+        up: Option<SocketAddr>,
+        source: SocketAddr,
+    ) -> Result<(), NetError> {
+        use fanin_protocol::atp::Verdict;
+        match *verdict {
+            Verdict::Drop(_) => Ok(()),
+            Verdict::Refuse { bytes, .. } => match up {
+                Some(_) => self.outgoing.send_back(bytes, source, &mut self.port),
+                None => self.outgoing.reply(bytes, source, &mut self.port),
+            },
+            Verdict::Up { bytes } => {
+                self.outgoing.commit_unicast(bytes);
+                Ok(())
+            }
+            Verdict::Down { job_number, lane, bytes, children: u32::MAX, payload_child } => {
+                let group = Group { job_number, lane, destination: payload_child.map(u16::from) };
+                self.outgoing.multicast(group, bytes, &mut self.port, &mut self.peers)
+            }
+            Verdict::Down { job_number, lane, bytes, children, .. } => {
+                for child in (0..32).filter(|child| children >> child & 1 == 1) {
+                    if let Some(to) = self.peers.group(job_number, lane).get(child).copied().flatten() {
+                        self.outgoing.reply(bytes, to, &mut self.port)?;
+                    }
+                }
+                Ok(())
             }
         }
     }
@@ -227,11 +288,7 @@ impl Thread {
 
     fn count(&mut self, sender: Admitted, received_bytes: usize, verdict: &Verdict) {
         let (copies, bytes) = self.copies(sender.job_number, sender.lane, verdict);
-        let traffic = &mut self.traffic[usize::from(sender.job_number)];
-        traffic.received_datagrams += 1;
-        traffic.received_bytes += received_bytes as u64;
-        traffic.sent_datagrams += copies;
-        traffic.sent_bytes += bytes;
+        self.traffic[usize::from(sender.job_number)].add(received_bytes, copies, bytes);
     }
 
     /// Datagrams that a verdict sends, and their bytes.
@@ -280,13 +337,23 @@ impl Thread {
     fn install(&mut self, job: &JobInstall) -> Result<(), InstallError> {
         // A job that moves from the XDP program to the sockets.
         self.carrying.remove(job.job_id);
-        let config = job_config(job);
-        self.switch.install(config).map_err(|error| match error {
-            switchml::InstallError::JobNumberInUse => InstallError::JobNumberInUse { job_number: job.job_id as u8 },
-            other => InstallError::Unsupported { what: format!("{other:?} of {config:?}") },
-        })?;
+        let taken = InstallError::JobNumberInUse { job_number: job.job_id as u8 };
+        if self.jobs.iter().any(|installed| installed.job_id as u8 == job.job_id as u8) {
+            return Err(taken);
+        }
+        match &job.atp {
+            Some(part) => self.atp.install(job, part)?,
+            None => {
+                let config = job_config(job);
+                self.switch.install(config).map_err(|error| match error {
+                    switchml::InstallError::JobNumberInUse => taken,
+                    other => InstallError::Unsupported { what: format!("{other:?} of {config:?}") },
+                })?;
+            }
+        }
         self.peers.install(job);
-        self.datagram_bytes_max = self.datagram_bytes_max.max(HEADER_BYTES + usize::from(job.element_count_max) * 4);
+        let header_bytes = HEADER_BYTES.max(ATP_HEADER_BYTES);
+        self.datagram_bytes_max = self.datagram_bytes_max.max(header_bytes + usize::from(job.element_count_max) * 4);
         self.traffic[usize::from(job.job_id as u8)] = JobTraffic::default();
         self.jobs.push(job.clone());
         Ok(())
@@ -303,7 +370,7 @@ impl Thread {
         if self.carrying.remove(job_id) {
             self.peers.remove(job_id as u8);
         }
-        if self.switch.remove(job_id) {
+        if self.switch.remove(job_id) || self.atp.remove(job_id) {
             self.peers.remove(job_id as u8);
             self.jobs.retain(|job| job.job_id != job_id);
         }
@@ -311,6 +378,10 @@ impl Thread {
 
     fn inspect(&self, job_id: u32) -> Option<JobInspection> {
         let job = self.jobs.iter().find(|job| job.job_id == job_id)?;
+        if let Some(part) = &job.atp {
+            let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
+            return Some(self.atp.inspect(job, part, now, &self.peers));
+        }
         let snapshot = self.switch.inspect(job_id)?;
         let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
         let address = |rank| self.peers.address(job_id as u8, rank);
@@ -322,13 +393,16 @@ impl Thread {
         // The reader holds the lock for a copy only; if it does so now, the
         // next round publishes.
         if let Ok(mut published) = self.published.try_lock() {
-            published.total = publish::total(&self.port.counters(), self.switch.counters(), &self.carrying);
+            let (switchml, atp) = (self.switch.counters(), self.atp.counters());
+            published.total = publish::total(&self.port.counters(), switchml, atp, &self.carrying);
             published.jobs.clear();
             for job in &self.jobs {
-                if let Some(counters) = self.switch.job_counters(job.job_id) {
-                    let traffic = &self.traffic[usize::from(job.job_id as u8)];
-                    published.jobs.push((job.job_id, publish::job(traffic, counters)));
-                }
+                let traffic = &self.traffic[usize::from(job.job_id as u8)];
+                let counters = match job.atp {
+                    None => self.switch.job_counters(job.job_id).map(|counters| publish::job(traffic, counters)),
+                    Some(_) => self.atp.job_counters(job.job_id).map(|counters| publish::atp_job(traffic, counters)),
+                };
+                published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
             }
         }
     }

@@ -78,7 +78,7 @@ pub struct Admitted {
 }
 
 /// Packets by outcome.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SwitchCounters {
     /// Fragments counted into a slot.
     pub contributions: u64,
@@ -100,12 +100,18 @@ pub struct SwitchCounters {
     pub drops: [u64; DropReason::ALL.len()],
 }
 
+#[derive(Clone)]
+struct Job {
+    config: JobConfig,
+    counters: SwitchCounters,
+}
+
 /// One data-plane thread's switch program.
 #[derive(Clone)]
 pub struct Switch {
     config: SwitchConfig,
     /// By job number; as long as the largest number in use asks for.
-    jobs: Vec<Option<JobConfig>>,
+    jobs: Vec<Option<Job>>,
     slots: Vec<Slot>,
     /// Elements of all slots, `element_count_max` each.
     values: Vec<i32>,
@@ -121,17 +127,7 @@ impl Switch {
             jobs: Vec::new(),
             slots: vec![Slot::FREE; slot_count],
             values: vec![0; slot_count * usize::from(config.element_count_max)],
-            counters: SwitchCounters {
-                contributions: 0,
-                aggregates: 0,
-                collisions: 0,
-                resends: 0,
-                flushed: 0,
-                freed: 0,
-                abandoned: 0,
-                parameters: 0,
-                drops: [0; DropReason::ALL.len()],
-            },
+            counters: SwitchCounters::default(),
             admitted: None,
             config,
         }
@@ -144,12 +140,12 @@ impl Switch {
     pub fn install(&mut self, job: JobConfig) -> Result<(), InstallError> {
         let number = (job.job_id & 0xff) as usize;
         if self.jobs.len() <= number {
-            self.jobs.resize(number + 1, None);
+            self.jobs.resize_with(number + 1, || None);
         }
         if self.jobs[number].is_some() {
             return Err(InstallError::JobNumberInUse);
         }
-        self.jobs[number] = Some(job);
+        self.jobs[number] = Some(Job { config: job, counters: SwitchCounters::default() });
         Ok(())
     }
 
@@ -176,6 +172,9 @@ impl Switch {
         };
         if let Verdict::Drop(reason) | Verdict::Refuse { reason, .. } = verdict {
             self.counters.drops[reason as usize] += 1;
+            if let Some(admitted) = self.admitted {
+                self.tally(admitted.job_number.into(), |counters| counters.drops[reason as usize] += 1);
+            }
         }
         verdict
     }
@@ -188,6 +187,11 @@ impl Switch {
     /// Packets by outcome since the start.
     pub fn counters(&self) -> &SwitchCounters {
         &self.counters
+    }
+
+    /// Packets of one job by outcome. Of drops only those of admitted Fragments.
+    pub fn job_counters(&self, job_id: u32) -> Option<&SwitchCounters> {
+        self.job(job_id).map(|job| &job.counters)
     }
 
     /// Slots that some chunk has, of all jobs or of one.
@@ -207,8 +211,20 @@ impl Switch {
         }
     }
 
-    fn job(&self, job_id: u32) -> Option<&JobConfig> {
-        self.jobs.get((job_id & 0xff) as usize)?.as_ref().filter(|job| job.job_id == job_id)
+    fn job(&self, job_id: u32) -> Option<&Job> {
+        self.jobs.get((job_id & 0xff) as usize)?.as_ref().filter(|job| job.config.job_id == job_id)
+    }
+
+    /// Counts for the switch and for a job that is known to be there.
+    fn count(&mut self, header: &Header, add: impl Fn(&mut SwitchCounters)) {
+        add(&mut self.counters);
+        self.tally((header.job_id & 0xff) as usize, add);
+    }
+
+    fn tally(&mut self, job_number: usize, add: impl Fn(&mut SwitchCounters)) {
+        if let Some(job) = self.jobs.get_mut(job_number).and_then(Option::as_mut) {
+            add(&mut job.counters);
+        }
     }
 
     fn handle(&mut self, context: &Context, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
@@ -239,7 +255,7 @@ impl Switch {
     }
 
     fn check(&self, header: &Header) -> Result<(), DropReason> {
-        let job = self.job(header.job_id).ok_or(DropReason::UnknownJob)?;
+        let job = &self.job(header.job_id).ok_or(DropReason::UnknownJob)?.config;
         if header.job_token != job.job_token {
             return Err(DropReason::StaleToken);
         }
@@ -274,12 +290,12 @@ impl Switch {
             Novelty::Resend { owned } => return self.pass_resent(owned, header, payload, output),
         }
         self.add(now, header, payload);
-        self.counters.contributions += 1;
+        self.count(header, |counters| counters.contributions += 1);
         let slot = &mut self.slots[usize::from(header.slot_index)];
         if !count::stage(slot, header) {
             return Verdict::Drop(DropReason::AwaitingOthers);
         }
-        self.counters.aggregates += 1;
+        self.count(header, |counters| counters.aggregates += 1);
         self.send_sum(header, output)
     }
 
@@ -300,7 +316,7 @@ impl Switch {
 
     /// The slot is another chunk's: this Fragment is for the server alone (ATP §3.5).
     fn pass_collided(&mut self, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
-        self.counters.collisions += 1;
+        self.count(header, |counters| counters.collisions += 1);
         let mut header = *header;
         (header.flags.resend, header.flags.collision) = (true, true);
         decide::forward(&header, payload, output)
@@ -310,11 +326,11 @@ impl Switch {
     /// stands for a whole switch, so that a part of its workers cannot be told; what the slot holds is lost, and its
     /// workers send it again (ATP §3.7, Fig. 17).
     fn pass_resent(&mut self, owned: bool, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
-        self.counters.resends += 1;
+        self.count(header, |counters| counters.resends += 1);
         if !owned {
             return decide::forward(header, payload, output);
         }
-        self.counters.flushed += 1;
+        self.count(header, |counters| counters.flushed += 1);
         let slot = &self.slots[usize::from(header.slot_index)];
         let is_sum_wanted = header.level == 0 && !header.flags.is_saturated;
         let verdict = if is_sum_wanted && admit::same_collective(slot, header).is_ok() {
@@ -333,14 +349,14 @@ impl Switch {
     /// A Parameter frees its chunk's slot, whether anybody awaits it still or not, and one that seems abandoned.
     fn pass_down(&mut self, context: &Context, header: &Header, payload: &[u8], output: &mut [u8]) -> Verdict {
         if header.kind == Kind::Parameter {
-            self.counters.parameters += 1;
+            self.count(header, |counters| counters.parameters += 1);
             let slot = &mut self.slots[usize::from(header.slot_index)];
             if slot.is_owned_by(header) {
-                self.counters.freed += 1;
                 *slot = Slot::FREE;
+                self.count(header, |counters| counters.freed += 1);
             } else if slot.owner.is_some() && context.now.since(slot.touched) > self.config.slot_age_max {
-                self.counters.abandoned += 1;
                 *slot = Slot::FREE;
+                self.count(header, |counters| counters.abandoned += 1);
             }
         }
         decide::distribute(&self.marked(context, header), payload, output)
