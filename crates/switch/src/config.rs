@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fanin_control::registry::Limits;
+use fanin_control::topology::{Topology, TopologyError};
 use fanin_protocol::atp::SwitchConfig;
 use fanin_wire::generated::DATA_PORT_BASE_DEFAULT;
 use serde::de::Error as _;
@@ -111,6 +112,9 @@ pub enum ConfigError {
     /// Not TOML, or not the expected keys.
     #[error("the configuration is not valid: {0}")]
     Syntax(#[from] toml::de::Error),
+    /// The topology cannot be used.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
     /// A value is out of bounds.
     #[error("the configuration is not valid: {what}")]
     Value {
@@ -217,6 +221,26 @@ impl Config {
         check(self.tls_certificate_file.is_some() == self.tls_key_file.is_some(), || {
             "tls_certificate_file and tls_key_file go together: give both or none".into()
         })
+    }
+
+    /// With the addresses of this switch's entry in the topology, if there is one.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn placed(mut self) -> Result<Self, ConfigError> {
+        let (Some(file), Some(name)) = (&self.topology_file, &self.name) else { return Ok(self) };
+        let topology = Topology::read(file)?;
+        let Some(place) = topology.find(name) else {
+            let names: Vec<&str> = topology.switches().iter().map(|switch| switch.name.as_str()).collect();
+            let what = format!("no switch of the topology is named `{name}`; it has: {}", names.join(", "));
+            return Err(ConfigError::Value { what });
+        };
+        let entry = &topology.switches()[place];
+        self.control_address = entry.control;
+        self.data.address = entry.data[0].ip();
+        self.data.port_base = entry.data[0].port();
+        self.data.thread_count = entry.data.len() as u16;
+        Ok(self)
     }
 
     /// How long running jobs may take to finish after SIGTERM.

@@ -142,6 +142,9 @@ impl Inner {
     fn install_in_kernel(&self, job: &JobInstall) -> Result<Result<CarriedJob, String>, InstallError> {
         let mut kernel = self.kernel();
         let Some(kernel) = kernel.as_mut() else { return Ok(Err(self.fallback_reason.clone())) };
+        if job.atp.is_some() {
+            return Ok(Err("the XDP program serves jobs of the algorithm switchml".into()));
+        }
         match kernel.install(job_config(job), job.has_checksum) {
             Ok(()) => {}
             Err(fanin_xdp::InstallError::JobNumberInUse { job_number }) => {

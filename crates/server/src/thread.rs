@@ -1,0 +1,200 @@
+//! One thread: receive, add up, answer.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+use fanin_net::{NetError, Patience, ReceiveBatch, SendBatch, UdpPort, Waker};
+use fanin_protocol::atp::Server;
+use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_JOB_ID_OFFSET, ATP_LANE_OFFSET};
+
+use crate::{Command, LaneWaiting, ServedJob, Totals};
+
+/// How often a busy thread publishes its counters.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+struct Lane {
+    job_id: u32,
+    number: u16,
+    server: Server,
+    datagram_bytes_max: usize,
+}
+
+pub(crate) struct Thread {
+    port: UdpPort,
+    waker: Waker,
+    mailbox: Receiver<Command>,
+    totals: Arc<Mutex<Totals>>,
+    /// Of lanes that have ended.
+    ended: Totals,
+    published_last: Instant,
+    spin: Duration,
+    patience: Patience,
+    lanes: Vec<Lane>,
+    /// To whom the datagrams of the batch go.
+    peer: Option<SocketAddr>,
+    outgoing: SendBatch,
+}
+
+impl Thread {
+    pub fn new(
+        port: UdpPort,
+        waker: Waker,
+        mailbox: Receiver<Command>,
+        totals: Arc<Mutex<Totals>>,
+        spin: Duration,
+    ) -> Thread {
+        Thread {
+            port,
+            waker,
+            mailbox,
+            totals,
+            ended: Totals::default(),
+            published_last: Instant::now(),
+            spin,
+            patience: Patience::default(),
+            lanes: Vec::new(),
+            peer: None,
+            outgoing: SendBatch::new(),
+        }
+    }
+
+    pub fn run(mut self) {
+        let mut batch = ReceiveBatch::new();
+        loop {
+            match self.step(&mut batch) {
+                Ok(true) => {}
+                Ok(false) => return self.publish(),
+                Err(error) => {
+                    // One bad system call must not end all jobs; a dead socket repeats, so do not spin on it.
+                    tracing::error!(%error, address = %self.port.local_addr(), "parameter server's thread");
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    /// One round; false when told to stop.
+    fn step(&mut self, batch: &mut ReceiveBatch) -> Result<bool, NetError> {
+        if !self.obey() {
+            return Ok(false);
+        }
+        if self.port.receive(batch)? == 0 {
+            if self.patience.is_over(self.spin) {
+                self.publish();
+                self.port.wait(&self.waker, None, Duration::ZERO)?;
+                self.patience.renew();
+            }
+            return Ok(true);
+        }
+        self.patience.renew();
+        for (datagram, source) in batch.iter_mut() {
+            self.handle(datagram, source)?;
+        }
+        self.flush()?;
+        if self.published_last.elapsed() >= PUBLISH_EVERY {
+            self.publish();
+        }
+        Ok(true)
+    }
+
+    fn handle(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        let Some(lane) = find(&self.lanes, datagram) else {
+            // A late packet of a job that has ended, or nobody's.
+            self.ended.drops += 1;
+            return Ok(());
+        };
+        self.lanes[lane].server.handle_packet(datagram);
+        loop {
+            let bytes_max = self.lanes[lane].datagram_bytes_max.max(datagram.len());
+            if self.peer != Some(source) || self.outgoing.spare(bytes_max).is_err() {
+                self.flush()?;
+            }
+            let Ok(space) = self.outgoing.spare(bytes_max) else { return Ok(()) };
+            let Some(transmit) = self.lanes[lane].server.poll_transmit(space) else { return Ok(()) };
+            self.outgoing.commit(transmit.bytes);
+            self.peer = Some(source);
+        }
+    }
+
+    /// Sends what waits. What does not get through, workers ask for again.
+    fn flush(&mut self) -> Result<(), NetError> {
+        if let Some(peer) = self.peer.take()
+            && !self.outgoing.is_empty()
+        {
+            match self.port.send(&self.outgoing, peer) {
+                Ok(_) => {}
+                Err(error @ (NetError::DatagramTooLong { .. } | NetError::Unreachable { .. } | NetError::Send { .. })) => {
+                    tracing::warn!(%peer, %error, "cannot send to the switch");
+                }
+                Err(error) => {
+                    self.outgoing.clear();
+                    return Err(error);
+                }
+            }
+        }
+        self.outgoing.clear();
+        Ok(())
+    }
+
+    /// Carries out what was asked for; false to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.mailbox.try_recv() {
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(Command::Serve(job, done)) => {
+                    self.serve(&job);
+                    let _ = done.send(());
+                }
+                Ok(Command::Remove(job_id)) => self.remove(job_id),
+                Ok(Command::Waiting(reply)) => {
+                    let _ = reply.send(self.lanes.iter().filter_map(waiting).collect());
+                }
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn serve(&mut self, job: &ServedJob) {
+        // A job number is the switch's to give: whoever had it before has ended.
+        let older: Vec<u32> = self.lanes.iter().map(|lane| lane.job_id).filter(|id| *id as u8 == job.job_id as u8).collect();
+        older.into_iter().for_each(|job_id| self.remove(job_id));
+        let datagram_bytes_max = ATP_HEADER_BYTES + usize::from(job.element_count_max) * 4;
+        let lane = |&(number, _): &(u16, u16)| Lane {
+            job_id: job.job_id,
+            number,
+            server: job.server(number),
+            datagram_bytes_max,
+        };
+        self.lanes.extend(job.lanes.iter().map(lane));
+    }
+
+    fn remove(&mut self, job_id: u32) {
+        let ended = self.lanes.iter().filter(|lane| lane.job_id == job_id);
+        ended.for_each(|lane| self.ended.add(lane.server.counters()));
+        self.lanes.retain(|lane| lane.job_id != job_id);
+    }
+
+    fn publish(&mut self) {
+        self.published_last = Instant::now();
+        // The reader holds the lock for a copy only; if it does so now, the next round publishes.
+        if let Ok(mut totals) = self.totals.try_lock() {
+            *totals = self.ended.clone();
+            self.lanes.iter().for_each(|lane| totals.add(lane.server.counters()));
+        }
+    }
+}
+
+/// The lane that a datagram names. The server checks it.
+fn find(lanes: &[Lane], datagram: &[u8]) -> Option<usize> {
+    let header = datagram.get(..ATP_HEADER_BYTES)?;
+    let id = u32::from_be_bytes(header[ATP_JOB_ID_OFFSET..][..4].try_into().ok()?);
+    let number = u16::from_be_bytes(header[ATP_LANE_OFFSET..][..2].try_into().ok()?);
+    lanes.iter().position(|lane| lane.job_id == id && lane.number == number)
+}
+
+fn waiting(lane: &Lane) -> Option<LaneWaiting> {
+    let (chunk_index, missing) = lane.server.oldest_incomplete()?;
+    Some(LaneWaiting { job_id: lane.job_id, lane: lane.number, chunk_index, missing })
+}
