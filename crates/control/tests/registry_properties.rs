@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fanin_control::registry::{Assignment, Effect, JoinAsk, Limits, Registry, Ticket};
 use fanin_control::tenants::Tenant;
 use proptest::prelude::*;
-use support::{counting_entropy, report, request};
+use support::{WORKER, counting_entropy, report, request};
 
 const MEMORY_BYTES: u64 = 400 << 10;
 const QUOTA_BYTES: [u64; 3] = [u64::MAX, 200 << 10, 100 << 10];
@@ -107,7 +107,7 @@ impl World {
     }
 
     fn join(&mut self, tenant: usize, request: fanin_control::proto::JoinRequest) {
-        let Ok(ask) = JoinAsk::check(request, self.registry.limits()) else { return };
+        let Ok(ask) = JoinAsk::check(request, self.registry.limits(), WORKER) else { return };
         let tenant = Tenant {
             name: format!("tenant{tenant}"),
             slot_memory_bytes_max: QUOTA_BYTES[tenant],

@@ -6,7 +6,7 @@ use fanin_control::ErrorCode;
 use fanin_control::proto::{JobState, LossReason, RemovalReason, notice};
 use fanin_control::registry::{JoinAsk, Limits, Registry};
 use fanin_control::tenants::Tenant;
-use support::{attach_all, join, limits, registry, report, request, run_job, settle, tenant};
+use support::{WORKER, attach_all, join, limits, registry, report, request, run_job, settle, tenant};
 
 #[test]
 fn the_last_rank_completes_the_job_and_all_get_the_same_answer() {
@@ -134,13 +134,13 @@ fn bad_requests_name_field_value_and_bounds() {
     for (part, change) in changes {
         let mut ask = request("j", 0, 2);
         change(&mut ask);
-        let error = JoinAsk::check(ask, &limits()).unwrap_err();
+        let error = JoinAsk::check(ask, &limits(), WORKER).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidRequest);
         assert!(error.message.contains(part) && !error.hint.is_empty(), "`{part}` in `{error}`");
     }
     let mut old = request("j", 0, 2);
     old.protocol_version = 7;
-    assert_eq!(JoinAsk::check(old, &limits()).unwrap_err().code, ErrorCode::VersionMismatch);
+    assert_eq!(JoinAsk::check(old, &limits(), WORKER).unwrap_err().code, ErrorCode::VersionMismatch);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn the_job_limit_is_kept() {
 fn a_quota_binds_its_tenant_only() {
     let mut registry = registry();
     let small = Tenant { slot_memory_bytes_max: 32 << 10, job_count_max: 9, ..tenant("small") };
-    let ask = |name: &str| JoinAsk::check(request(name, 0, 1), &limits()).unwrap(); // 64 KiB
+    let ask = |name: &str| JoinAsk::check(request(name, 0, 1), &limits(), WORKER).unwrap(); // 64 KiB
     let error = registry.join(0, &small, ask("a")).unwrap_err();
     assert_eq!(error.code, ErrorCode::QuotaExceeded);
     assert_eq!(error.capacity.unwrap().slot_memory_bytes_total, 32 << 10);
@@ -201,7 +201,7 @@ fn a_quota_binds_its_tenant_only() {
 #[test]
 fn tenants_do_not_share_job_names() {
     let mut registry = registry();
-    let ask = |rank| JoinAsk::check(request("j", rank, 2), &limits()).unwrap();
+    let ask = |rank| JoinAsk::check(request("j", rank, 2), &limits(), WORKER).unwrap();
     registry.join(0, &tenant("a"), ask(0)).unwrap();
     registry.join(0, &tenant("b"), ask(1)).unwrap();
     assert!(settle(&mut registry, 0).installed.is_empty());

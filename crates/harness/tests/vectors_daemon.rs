@@ -342,6 +342,7 @@ fn job_install(config: &JobConfig) -> JobInstall {
         lane_count: config.lane_count,
         slots_per_lane: config.slots_per_lane,
         element_count_max: config.element_count_max,
+        atp: None,
         has_checksum: config.has_checksum,
         wire_format: match config.wire_format {
             WireFormat::Fanin => fanin_switch::dataplane_api::WireFormat::FaninV1,

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fanin_net::Blackhole;
+use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
 
 use crate::{Error, ErrorKind};
 
@@ -70,6 +71,16 @@ pub enum Transport {
     Udp,
 }
 
+/// Whose slots a job uses, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Slots of its own, reserved from start to end (SwitchML).
+    #[default]
+    SwitchMl,
+    /// Slots shared with other jobs, taken as packets arrive, and a parameter server behind them (ATP).
+    Atp,
+}
+
 /// How to join a job on a switch.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
@@ -122,6 +133,12 @@ pub struct SessionConfig {
     pub spin: Option<Duration>,
     /// Take sums by IP multicast where the network carries it.
     pub multicast: bool,
+    /// Whose slots the job uses, and how. All ranks say the same.
+    pub algorithm: Algorithm,
+    /// ATP: whether this rank runs the job's parameter server if no other stands beside the switch; `None`: rank 0 does.
+    pub own_server: Option<bool>,
+    /// ATP: name of the switch beside this rank; `None`: the switch's topology tells by this rank's address.
+    pub switch_name: Option<String>,
 }
 
 impl Default for SessionConfig {
@@ -149,6 +166,9 @@ impl Default for SessionConfig {
             blackhole: Blackhole::None,
             spin: None,
             multicast: true,
+            algorithm: Algorithm::default(),
+            own_server: None,
+            switch_name: None,
         }
     }
 }
@@ -167,6 +187,10 @@ impl SessionConfig {
             "elements per packet must be a multiple of 32, up to 2048"
         } else if self.wire_format == WireFormat::P4app && self.element_format != ElementFormat::Int32 {
             "the p4app-switchML layout has 32-bit elements only: use the element format int32"
+        } else if self.algorithm == Algorithm::Atp && self.element_format != ElementFormat::Int32 {
+            "the algorithm atp has 32-bit elements only: use the element format int32"
+        } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {
+            "the algorithm atp has a layout of its own: leave the wire format at fanin"
         } else {
             return Ok(());
         };
@@ -179,6 +203,19 @@ impl SessionConfig {
             && self.wire_format == WireFormat::Fanin
             && self.loss.is_none()
             && self.blackhole == Blackhole::None
+    }
+
+    /// Whether this rank offers to run the job's parameter server.
+    pub(crate) fn offers_server(&self) -> bool {
+        self.algorithm == Algorithm::Atp && self.own_server.unwrap_or(self.rank == 0)
+    }
+
+    /// Bytes of the header of this job's datagrams.
+    pub(crate) fn header_bytes(&self) -> usize {
+        match self.algorithm {
+            Algorithm::SwitchMl => HEADER_BYTES,
+            Algorithm::Atp => ATP_HEADER_BYTES,
+        }
     }
 
     pub(crate) fn lane_count(&self) -> u16 {

@@ -39,8 +39,11 @@ impl<'a> Explainer<'a> {
     }
 
     /// Where a packet belongs.
-    pub fn place(&self, lane: u16, chunk_index: u32, slot_index: u16, collective: Option<u64>) -> String {
-        let mut text = format!("chunk {chunk_index} (lane {lane}, slot {slot_index})");
+    pub fn place(&self, lane: u16, chunk_index: u32, slot_index: Option<u16>, collective: Option<u64>) -> String {
+        let mut text = match slot_index {
+            Some(slot_index) => format!("chunk {chunk_index} (lane {lane}, slot {slot_index})"),
+            None => format!("chunk {chunk_index} (lane {lane})"),
+        };
         if let Some(sequence) = collective.map(|lane_sequence| self.shared.outer_sequence(lane_sequence)) {
             let state = self.shared.lock();
             match state.running.iter().find(|running| running.sequence == sequence) {
@@ -86,14 +89,12 @@ impl<'a> Explainer<'a> {
         let lanes = self.shared.lanes.iter().enumerate();
         let waiting = lanes.filter_map(|(lane, handle)| Some((lane, handle.read_stats().outstanding?)));
         for (lane, oldest) in waiting {
+            let count = oldest.outstanding_count.map(|count| format!("{count} chunks, first ")).unwrap_or_default();
+            let slot = oldest.slot.map(|(index, parity)| format!("slot {index}, parity {parity}, ")).unwrap_or_default();
             let _ = write!(
                 text,
-                "; lane {lane} waits for {} chunks, first chunk {} (slot {}, parity {}, sent {} times)",
-                oldest.outstanding_count,
-                oldest.chunk_index,
-                oldest.slot_index,
-                oldest.slot_parity,
-                oldest.attempt_count
+                "; lane {lane} waits for {count}chunk {} ({slot}sent {} times)",
+                oldest.chunk_index, oldest.attempt_count
             );
         }
     }
@@ -105,13 +106,15 @@ impl<'a> Explainer<'a> {
         for lane in &answer.lanes {
             let Some(slot) = &lane.oldest_incomplete else { continue };
             named = true;
+            let (at, place) = match self.shared.admission.assignment.atp {
+                Some(_) => ("parameter server", String::new()),
+                None => ("switch", format!(", slot {}, parity {}", slot.slot_index, slot.slot_parity)),
+            };
             let _ = write!(
                 text,
-                "; at the switch chunk {} (lane {}, slot {}, parity {}) lacks the contribution of {}",
+                "; at the {at} chunk {} (lane {}{place}) lacks the contribution of {}",
                 slot.chunk_index,
                 lane.lane,
-                slot.slot_index,
-                slot.slot_parity,
                 ranks(&slot.missing_ranks)
             );
         }

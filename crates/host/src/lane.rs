@@ -10,9 +10,11 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use fanin_net::{NetError, Patience, PortEvent, ReceiveBatch, SendBatch, UdpPort, Waker, wait_any};
 use fanin_numeric::BlockExponent;
 use fanin_protocol::DropReason;
-use fanin_protocol::switchml::{BlockId, Event, Submission, Tensors, Worker};
+use fanin_protocol::atp;
+use fanin_protocol::switchml::{BlockId, Submission, Tensors};
 use fanin_protocol::time::Time;
 
+use crate::endpoint::{Endpoint, Event};
 use crate::session::Shared;
 use crate::stats::LaneStats;
 use crate::ticket::Collective;
@@ -36,7 +38,7 @@ pub(crate) enum Command {
 /// Something the watcher must look into.
 pub(crate) enum Trouble {
     /// The switch refuses a chunk.
-    Refused { lane: u16, reason: DropReason, chunk_index: u32, slot_index: u16, collective: Option<u64> },
+    Refused { lane: u16, reason: DropReason, chunk_index: u32, slot_index: Option<u16>, collective: Option<u64> },
     /// The socket does not work, or nobody listens at the other end.
     Network(Error),
 }
@@ -47,7 +49,7 @@ pub(crate) struct Lane {
     /// Where sums for all ranks arrive, if the network carries multicast.
     pub group: Option<UdpPort>,
     pub peer: SocketAddr,
-    pub worker: Worker,
+    pub endpoint: Endpoint,
     pub waker: Waker,
     pub mailbox: Receiver<Command>,
     pub trouble: Sender<Trouble>,
@@ -91,6 +93,18 @@ impl Tensors for Collectives {
     }
 }
 
+impl atp::Tensors for Collectives {
+    fn write_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &mut [u8]) {
+        self.get(id).memory().write_unscaled_block(id, format, payload);
+    }
+
+    fn read_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &[u8]) {
+        let collective = self.get(id);
+        collective.memory().read_unscaled_block(id, format, payload);
+        collective.count_block();
+    }
+}
+
 /// A lane at work.
 pub(crate) struct Running {
     lane: Lane,
@@ -113,7 +127,7 @@ impl Running {
     pub fn new(lane: Lane) -> Running {
         let start = Instant::now();
         Running {
-            datagram_bytes_max: lane.worker.datagram_bytes_max(),
+            datagram_bytes_max: lane.endpoint.datagram_bytes_max(),
             lane,
             collectives: Collectives::default(),
             start,
@@ -195,7 +209,7 @@ impl Running {
             return;
         }
         self.collectives.0.push_back(collective);
-        self.lane.worker.submit(submission);
+        self.lane.endpoint.submit(submission);
     }
 
     /// Sends what is ready, takes what has come, sleeps when there is neither.
@@ -216,9 +230,9 @@ impl Running {
             self.refused_since = None;
         }
         for (datagram, _) in self.incoming.iter_mut() {
-            self.lane.worker.handle_packet(now, datagram, &mut self.collectives);
+            self.lane.endpoint.handle_packet(now, datagram, &mut self.collectives);
         }
-        self.lane.worker.handle_timeout(now);
+        self.lane.endpoint.handle_timeout(now);
         self.handle_events(shared);
         if self.published_last.elapsed() >= PUBLISH_EVERY {
             self.publish();
@@ -250,7 +264,7 @@ impl Running {
                 self.flush()?;
                 continue;
             };
-            match self.lane.worker.poll_transmit(now, &mut self.collectives, space) {
+            match self.lane.endpoint.poll_transmit(now, &mut self.collectives, space) {
                 Some(bytes) => self.outgoing.commit(bytes),
                 None => return self.flush(),
             }
@@ -271,7 +285,7 @@ impl Running {
     }
 
     fn sleep(&mut self) -> Result<(), NetError> {
-        let timeout = self.lane.worker.poll_timeout().map(|due| Duration::from_nanos(due.since(self.now()).as_ns()));
+        let timeout = self.lane.endpoint.poll_timeout().map(|due| Duration::from_nanos(due.since(self.now()).as_ns()));
         if timeout.is_none() || timeout.is_some_and(|timeout| timeout > Duration::from_millis(1)) {
             self.publish();
         }
@@ -301,7 +315,7 @@ impl Running {
     }
 
     fn handle_events(&mut self, shared: &Shared) {
-        while let Some(event) = self.lane.worker.poll_event() {
+        while let Some(event) = self.lane.endpoint.poll_event() {
             match event {
                 Event::Completed { collective } => {
                     if let Some(collective) = self.collectives.take(collective) {
@@ -335,14 +349,14 @@ impl Running {
     pub fn publish(&mut self) {
         self.published_last = Instant::now();
         if let Ok(mut stats) = self.lane.stats.try_lock() {
-            stats.worker = self.lane.worker.counters().clone();
+            stats.endpoint = self.lane.endpoint.counters();
             stats.net = self.lane.port.counters();
             stats.by_multicast = self.lane.group.is_some();
             if let Some(group) = &self.lane.group {
                 stats.net += group.counters();
             }
-            stats.round_trip_ns = self.lane.worker.round_trip().map(|span| span.as_ns());
-            stats.outstanding = self.lane.worker.oldest_outstanding();
+            stats.round_trip_ns = self.lane.endpoint.round_trip().map(|span| span.as_ns());
+            stats.outstanding = self.lane.endpoint.oldest_outstanding();
         }
     }
 }

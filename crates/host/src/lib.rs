@@ -30,6 +30,7 @@ mod buffer;
 mod chunker;
 mod config;
 mod crew;
+mod endpoint;
 mod error;
 mod explain;
 mod lane;
@@ -44,7 +45,7 @@ mod ticket;
 mod watcher;
 
 pub use buffer::Buffer;
-pub use config::{ElementFormat, SessionConfig, Transport, WireFormat, slots_for_link};
+pub use config::{Algorithm, ElementFormat, SessionConfig, Transport, WireFormat, slots_for_link};
 pub use error::{Error, ErrorKind};
 pub use fanin_net::Blackhole;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};

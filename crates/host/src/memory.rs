@@ -8,9 +8,12 @@
 //! the same bytes.
 #![allow(unsafe_code)]
 
-use fanin_numeric::{BlockExponent, bfloat_wire, block_fixed, byte_wire, float16, half_wire, integer};
+use fanin_numeric::{
+    BlockExponent, bfloat_wire, block_fixed, byte_wire, float_wire, float16, half_wire, integer, static_fixed,
+};
 use fanin_protocol::switchml::{BlockId, Shape, Submission};
 use fanin_wire::ElementFormat;
+use fanin_wire::atp::ElementFormat as AtpElementFormat;
 
 use crate::chunker::{is_bitwise, is_scaled};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
@@ -88,9 +91,47 @@ impl Memory {
     }
 
     pub fn write_block(&self, id: BlockId, exponent: BlockExponent, payload: &mut [u8]) {
-        let block = self.input_block(id);
         match self.encoding {
-            Encoding::Scaled => self.quantize(block, exponent, payload),
+            Encoding::Scaled => self.quantize(self.input_block(id), exponent, payload),
+            _ => self.write_words(self.input_block(id), payload),
+        }
+    }
+
+    /// ATP's form: sums of floats as fixed point, or as they are.
+    pub fn write_unscaled_block(&self, id: BlockId, format: AtpElementFormat, payload: &mut [u8]) {
+        let block = self.input_block(id);
+        match (format, self.data_type) {
+            _ if self.encoding != Encoding::Scaled => self.write_words(block, payload),
+            (AtpElementFormat::Float32, DataType::Float32) => float_wire::write_f32(cast(block), payload),
+            (AtpElementFormat::Float32, DataType::Float16) => float_wire::write_f16(cast(block), payload),
+            (AtpElementFormat::Float32, _) => float_wire::write_bf16(cast(block), payload),
+            (_, DataType::Float32) => static_fixed::quantize_f32(cast(block), payload),
+            (_, DataType::Float16) => static_fixed::quantize_f16(cast(block), payload),
+            (_, _) => static_fixed::quantize_bf16(cast(block), payload),
+        }
+    }
+
+    /// ATP's form of a sum.
+    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, payload: &[u8]) {
+        if payload.is_empty() {
+            return;
+        }
+        let (block, divisor) = (self.output_block(id), self.divisor);
+        match (format, self.data_type) {
+            _ if self.encoding != Encoding::Scaled => self.read_words(payload, block),
+            (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),
+            (AtpElementFormat::Float32, DataType::Float16) => float_wire::read_f16(payload, divisor, cast_mut(block)),
+            (AtpElementFormat::Float32, _) => float_wire::read_bf16(payload, divisor, cast_mut(block)),
+            (_, DataType::Float32) => static_fixed::dequantize_f32(payload, divisor, cast_mut(block)),
+            (_, DataType::Float16) => static_fixed::dequantize_f16(payload, divisor, cast_mut(block)),
+            (_, _) => static_fixed::dequantize_bf16(payload, divisor, cast_mut(block)),
+        }
+    }
+
+    /// What is no sum of floats.
+    fn write_words(&self, block: &[u8], payload: &mut [u8]) {
+        match self.encoding {
+            Encoding::Scaled => unreachable!("sums of floats are converted"),
             Encoding::Integer => integer::i32_to_payload(cast(block), payload),
             Encoding::Limbs => integer::i64_to_limbs(cast(block), payload),
             Encoding::Ordered => self.write_ordered(block, payload),
@@ -108,6 +149,13 @@ impl Memory {
         match self.encoding {
             Encoding::Scaled if not_a_number => self.fill_nan(block),
             Encoding::Scaled => self.dequantize(payload, exponent, shift, block),
+            _ => self.read_words(payload, block),
+        }
+    }
+
+    fn read_words(&self, payload: &[u8], block: &mut [u8]) {
+        match self.encoding {
+            Encoding::Scaled => unreachable!("sums of floats are converted"),
             Encoding::Integer => integer::payload_to_i32(payload, cast_mut(block)),
             Encoding::Limbs => integer::limbs_to_i64(payload, cast_mut(block)),
             Encoding::Ordered => self.read_ordered(payload, block),

@@ -9,8 +9,9 @@
 use std::net::{SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use fanin_net::{NetError, Options, PortEvent, ReceiveBatch, SendBatch, UdpPort, Waker};
-use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
+use fanin_net::{NetError, Options, PortEvent, ReceiveBatch, SendBatch, SlotError, UdpPort, Waker};
+use fanin_protocol::atp::{WorkerConfig, answers_probe, write_probe};
+use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES, RANK_ALL};
 use fanin_wire::{ElementFormat, Kind, Operator, ProbePath, fanin, multicast_group};
 
 use crate::{Error, ErrorKind};
@@ -64,24 +65,59 @@ pub(crate) fn check(
         attempt_count: ATTEMPT_COUNT,
         wait: ATTEMPT_WAIT,
     };
-    if exchange(port, None, waker, peer, prober, question)? {
+    let mut ask = |element_count| exchange(port, None, waker, peer, prober, Question { element_count, ..question });
+    if ask(element_count)? {
         return Ok(());
     }
-    let small_passes = exchange(port, None, waker, peer, prober, Question { element_count: 0, ..question })?;
     let bytes = HEADER_BYTES + usize::from(element_count) * element_format.bytes();
+    Err(no_path(prober.session_rank, &format!("the switch at {peer}"), bytes, ask(0)?))
+}
+
+/// The same for an ATP job, whose Probes go all the way to its parameter server.
+pub(crate) fn check_atp(
+    port: &mut UdpPort,
+    waker: &Waker,
+    peer: SocketAddr,
+    worker: &WorkerConfig,
+    session_rank: u16,
+    element_count: u16,
+) -> Result<(), Error> {
+    let mut ask = |element_count: u16| {
+        let asking = Asking {
+            attempt_count: ATTEMPT_COUNT,
+            wait: ATTEMPT_WAIT,
+            write: &|batch, attempt| {
+                let bytes = ATP_HEADER_BYTES + usize::from(element_count) * 4;
+                let space = batch.next_slot(bytes).map_err(|error| too_long(element_count, error))?;
+                write_probe(worker, element_count, attempt as u8, space);
+                Ok(())
+            },
+            answers: &|datagram| answers_probe(worker, element_count, datagram),
+        };
+        asking.exchange(port, None, waker, peer)
+    };
+    if ask(element_count)? {
+        return Ok(());
+    }
+    let bytes = ATP_HEADER_BYTES + usize::from(element_count) * 4;
+    let to = format!("the job's parameter server by the switch at {peer}");
+    Err(no_path(session_rank, &to, bytes, ask(0)?))
+}
+
+fn no_path(session_rank: u16, to: &str, bytes: usize, small_passes: bool) -> Error {
     let why = if small_passes {
         format!(
-            "datagrams of {bytes} bytes do not get to the switch at {peer} and back, small ones do: some link on the \
-             path has a smaller MTU than this host's. Use fewer elements per packet (FANIN_ELEMENTS=256 fits an MTU of \
-             1500), or raise the MTU on every hop"
+            "datagrams of {bytes} bytes do not get to {to} and back, small ones do: some link on the path has a smaller \
+             MTU than this host's. Use fewer elements per packet (FANIN_ELEMENTS=256 fits an MTU of 1500), or raise the \
+             MTU on every hop"
         )
     } else {
         format!(
-            "no datagram gets to the switch at {peer} and back, although its controller answers: a firewall may block \
-             UDP in one direction. Open the switch's data ports for UDP both ways"
+            "no datagram gets to {to} and back, although the controller answers: a firewall may block UDP in one \
+             direction. Open the data ports for UDP both ways"
         )
     };
-    Err(Error::new(ErrorKind::Path, format!("rank {}: {why}", prober.session_rank)))
+    Error::new(ErrorKind::Path, format!("rank {session_rank}: {why}"))
 }
 
 /// A port on which the lane gets the sums for all ranks, if the network
@@ -122,42 +158,77 @@ pub(crate) fn join_group(
 /// Whether a Probe comes back, to `members_port` if there is one.
 fn exchange(
     port: &mut UdpPort,
-    mut members_port: Option<&mut UdpPort>,
+    members_port: Option<&mut UdpPort>,
     waker: &Waker,
     peer: SocketAddr,
     prober: &Prober,
     question: Question,
 ) -> Result<bool, Error> {
-    let mut outgoing = SendBatch::new();
-    let mut incoming = ReceiveBatch::new();
-    for attempt in 0..question.attempt_count {
-        outgoing.clear();
-        write_probe(&mut outgoing, prober, question, attempt)?;
-        match port.send(&outgoing, peer) {
-            Ok(_) | Err(NetError::Unreachable { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let deadline = Instant::now() + question.wait;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let answered = members_port.as_deref_mut().unwrap_or(port);
-            answered.wait(waker, Some(left), Duration::ZERO)?;
-            answered.receive(&mut incoming)?;
-            while let Some(PortEvent::PeerRefused { .. }) = port.poll_event() {
-                // Say it at the end: the port may be opening just now.
-            }
-            if incoming.iter_mut().any(|(datagram, _)| answers(datagram, prober, question)) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
+    let asking = Asking {
+        attempt_count: question.attempt_count,
+        wait: question.wait,
+        write: &|batch, attempt| write_switchml_probe(batch, prober, question, attempt),
+        answers: &|datagram| answers(datagram, prober, question),
+    };
+    asking.exchange(port, members_port, waker, peer)
 }
 
-fn write_probe(batch: &mut SendBatch, prober: &Prober, question: Question, attempt: u32) -> Result<(), Error> {
+/// A question in whatever words.
+struct Asking<'a> {
+    attempt_count: u32,
+    wait: Duration,
+    write: &'a dyn Fn(&mut SendBatch, u32) -> Result<(), Error>,
+    answers: &'a dyn Fn(&[u8]) -> bool,
+}
+
+impl Asking<'_> {
+    fn exchange(
+        &self,
+        port: &mut UdpPort,
+        mut members_port: Option<&mut UdpPort>,
+        waker: &Waker,
+        peer: SocketAddr,
+    ) -> Result<bool, Error> {
+        let mut outgoing = SendBatch::new();
+        let mut incoming = ReceiveBatch::new();
+        for attempt in 0..self.attempt_count {
+            outgoing.clear();
+            (self.write)(&mut outgoing, attempt)?;
+            match port.send(&outgoing, peer) {
+                Ok(_) | Err(NetError::Unreachable { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let deadline = Instant::now() + self.wait;
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                let answered = members_port.as_deref_mut().unwrap_or(port);
+                answered.wait(waker, Some(left), Duration::ZERO)?;
+                answered.receive(&mut incoming)?;
+                while let Some(PortEvent::PeerRefused { .. }) = port.poll_event() {
+                    // Say it at the end: the port may be opening just now.
+                }
+                if incoming.iter_mut().any(|(datagram, _)| (self.answers)(datagram)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn too_long(element_count: u16, error: SlotError) -> Error {
+    Error::new(ErrorKind::Invalid, format!("{element_count} elements per packet: {error:?}"))
+}
+
+fn write_switchml_probe(
+    batch: &mut SendBatch,
+    prober: &Prober,
+    question: Question,
+    attempt: u32,
+) -> Result<(), Error> {
     let Question { element_format, element_count, .. } = question;
     let header = fanin::Header {
         kind: Kind::Probe,
@@ -176,8 +247,7 @@ fn write_probe(batch: &mut SendBatch, prober: &Prober, question: Question, attem
         destination: RANK_ALL,
         echo: question.path as u32,
     };
-    let too_long = |error| Error::new(ErrorKind::Invalid, format!("{element_count} elements per packet: {error:?}"));
-    let datagram = batch.next_slot(header.datagram_bytes()).map_err(too_long)?;
+    let datagram = batch.next_slot(header.datagram_bytes()).map_err(|error| too_long(element_count, error))?;
     datagram.fill(0);
     if prober.has_checksum {
         header.seal(datagram)

@@ -1,21 +1,24 @@
 //! A process group's place on a switch.
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
+use fanin_control::registry::AtpAssignment;
 use fanin_net::{Loss, Options, UdpPort, Waker};
+use fanin_protocol::atp::{self, CongestionControl, Indexing};
 use fanin_protocol::switchml::{Submission, Worker, WorkerConfig};
 use fanin_protocol::time::Span;
-use fanin_wire::generated::HEADER_BYTES;
+use fanin_server::{ParameterServer, ServedJob, ServerConfig};
 
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
-use crate::config::{SessionConfig, WireFormat};
+use crate::config::{Algorithm, SessionConfig, WireFormat};
 use crate::crew::Crew;
+use crate::endpoint::Endpoint;
 use crate::lane::{Command, Lane, Trouble};
 use crate::local::{self, Local};
 use crate::memory::Memory;
@@ -32,6 +35,8 @@ use crate::{Error, ErrorKind};
 const ELEMENT_COUNT_AUTO_MAX: usize = 2016;
 /// The p4app-switchML size that fits an MTU of 1500.
 const P4APP_ELEMENT_COUNT: u16 = 256;
+/// Chunks out at the start of an ATP job (ATP §3.7).
+const WINDOW_INITIAL: u32 = 200;
 const RESEND_TIMEOUT_INITIAL: Span = Span::from_ms(20);
 const RESEND_TIMEOUT_MIN: Span = Span::from_ms(2);
 const RESEND_TIMEOUT_MAX: Span = Span::from_ms(1000);
@@ -43,6 +48,8 @@ pub(crate) struct Shared {
     pub admission: Admission,
     pub place: Place,
     pub lanes: Vec<Crew>,
+    /// The job's parameter server, if this rank runs it.
+    pub server: Option<ParameterServer>,
     /// The group of this host's ranks, where they share memory. The lanes then carry its windows.
     pub local: Option<Local>,
     pub state: Mutex<State>,
@@ -60,6 +67,8 @@ pub(crate) struct State {
     pub running: VecDeque<Arc<Collective>>,
     /// Why nothing can be submitted any more.
     pub failure: Option<Error>,
+    /// Whether that was so before the session was closed.
+    pub failed_before_close: bool,
     pub stats: Stats,
 }
 
@@ -144,6 +153,10 @@ impl Shared {
         stats.slots_per_lane = self.admission.assignment.slots_per_lane;
         stats.element_count_max = self.admission.assignment.element_count_max;
         stats.transport = self.transport();
+        stats.algorithm = match self.config.algorithm {
+            Algorithm::SwitchMl => "switchml",
+            Algorithm::Atp => "atp",
+        };
         stats
     }
 
@@ -179,7 +192,9 @@ impl Session {
         let element_count = element_count(&config)?;
         let control = ControlClient::connect(&client_config(&config)?)?;
         let same_host = controller_address(&config)?.ip().is_loopback();
-        let admission = control.join(&join_parameters(&config, element_count, same_host))?;
+        let server = own_server(&config)?;
+        let admission = control.join(&join_parameters(&config, element_count, same_host, server.as_ref()))?;
+        let server = serve(server, &admission)?;
         let (trouble, troubles) = unbounded();
         let place = Place::new(&admission);
         let local = match place.shares_memory(&admission) {
@@ -196,7 +211,7 @@ impl Session {
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
         };
-        let shared = Arc::new(Shared { config, admission, place, lanes, local, state: Mutex::default(), chunker });
+        let shared = Arc::new(Shared { config, admission, place, lanes, server, local, state: Mutex::default(), chunker });
         // From here on an error drops the session, which ends what was started.
         let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
         for lane in 0..shared.lanes.len() {
@@ -374,6 +389,7 @@ impl Session {
         let closed = Error::new(ErrorKind::Closed, "the session is closed");
         let is_busy = {
             let mut state = self.shared.lock();
+            state.failed_before_close = state.failure.is_some();
             state.failure.get_or_insert_with(|| closed.clone());
             !state.running.is_empty()
         };
@@ -455,21 +471,23 @@ fn open_lane(
     let mut port = UdpPort::bind(any, &Options::default())?;
     port.connect(peer)?;
     let waker = Waker::new()?;
-    let worker_config = worker_config(config, admission, place, lane);
-    let prober = Prober {
-        job_id: worker_config.job_id,
-        job_token: worker_config.job_token,
-        rank: worker_config.rank,
-        lane,
-        slot_index: (u32::from(lane) * worker_config.slots_per_lane) as u16,
-        has_checksum: worker_config.has_checksum,
-        session_rank: config.rank,
-    };
-    let element_format = config.element_format.on_wire();
-    path::check(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?;
-    let mut group = match config.multicast && place.host_count > 1 {
-        true => path::join_group(&mut port, &waker, peer, &prober, element_format, worker_config.element_count_max)?,
-        false => None,
+    let element_count = admission.assignment.element_count_max;
+    let mut group = None;
+    let endpoint = match &admission.assignment.atp {
+        Some(atp) => {
+            let worker = atp_worker_config(admission, atp, place, lane);
+            path::check_atp(&mut port, &waker, peer, &worker, config.rank, element_count)?;
+            Endpoint::atp(worker)
+        }
+        None => {
+            let worker = worker_config(config, admission, place, lane);
+            let (prober, format) = (prober(config, &worker), config.element_format.on_wire());
+            path::check(&mut port, &waker, peer, &prober, format, element_count)?;
+            if config.multicast && place.host_count > 1 {
+                group = path::join_group(&mut port, &waker, peer, &prober, format, element_count)?;
+            }
+            Endpoint::SwitchMl(Box::new(Worker::new(worker)))
+        }
     };
     // Tests lose datagrams of the stream, not of the set-up.
     for (index, port) in [Some(&mut port), group.as_mut()].into_iter().flatten().enumerate() {
@@ -479,9 +497,61 @@ fn open_lane(
         port.set_blackhole(config.blackhole);
     }
     let (commands, mailbox) = unbounded();
-    let (worker, trouble) = (Worker::new(worker_config), trouble.clone());
-    let (stats, spin) = (Arc::default(), config.spin());
-    Ok(Crew::new(Lane { number, port, group, peer, worker, waker, mailbox, trouble, stats, spin }, commands))
+    let (trouble, stats, spin) = (trouble.clone(), Arc::default(), config.spin());
+    Ok(Crew::new(Lane { number, port, group, peer, endpoint, waker, mailbox, trouble, stats, spin }, commands))
+}
+
+/// A parameter server on free ports, for the controller to choose.
+fn own_server(config: &SessionConfig) -> Result<Option<ParameterServer>, Error> {
+    if !config.offers_server() {
+        return Ok(None);
+    }
+    let is_ipv4 = controller_address(config)?.is_ipv4();
+    let address = if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let settings = ServerConfig { address, port_base: 0, thread_count: 1, spin: config.spin(), loss: None };
+    Ok(Some(ParameterServer::start(&settings)?))
+}
+
+/// Serves the lanes that the controller has given to this rank's server; without any, it ends.
+fn serve(server: Option<ParameterServer>, admission: &Admission) -> Result<Option<ParameterServer>, Error> {
+    let (Some(server), Some(job)) = (server, ServedJob::of_rank(&admission.assignment, admission.rank)) else {
+        return Ok(None);
+    };
+    server.serve(&job).map_err(|error| Error::new(ErrorKind::Network, error.to_string()))?;
+    Ok(Some(server))
+}
+
+fn prober(config: &SessionConfig, worker: &WorkerConfig) -> Prober {
+    Prober {
+        job_id: worker.job_id,
+        job_token: worker.job_token,
+        rank: worker.rank,
+        lane: worker.lane,
+        slot_index: (u32::from(worker.lane) * worker.slots_per_lane) as u16,
+        has_checksum: worker.has_checksum,
+        session_rank: config.rank,
+    }
+}
+
+fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, lane: u16) -> atp::WorkerConfig {
+    let assignment = &admission.assignment;
+    let window_max = assignment.slots_per_lane;
+    atp::WorkerConfig {
+        job_id: assignment.job_id,
+        job_token: assignment.job_token,
+        rank: place.host,
+        lane,
+        way: *job.tree.way(place.host),
+        level_count: job.tree.level_count(),
+        slot_count: job.slot_count,
+        indexing: Indexing::Hash,
+        element_count_max: assignment.element_count_max,
+        window_max,
+        congestion_control: CongestionControl::Aimd { window_initial: WINDOW_INITIAL.min(window_max), step: 1 },
+        resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
+        resend_timeout_min: RESEND_TIMEOUT_MIN,
+        resend_timeout_max: RESEND_TIMEOUT_MAX,
+    }
 }
 
 fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> WorkerConfig {
@@ -517,7 +587,7 @@ fn element_count(config: &SessionConfig) -> Result<u16, Error> {
     let address = controller_address(config)?;
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let payload = UdpPort::bind(any, &Options::default())?.max_payload(address)?;
-    let count = (payload - HEADER_BYTES.min(payload)) / config.element_format.on_wire().bytes() / 32 * 32;
+    let count = (payload - config.header_bytes().min(payload)) / config.element_format.on_wire().bytes() / 32 * 32;
     Ok(count.clamp(32, ELEMENT_COUNT_AUTO_MAX) as u16)
 }
 
@@ -542,8 +612,13 @@ fn client_config(config: &SessionConfig) -> Result<ClientConfig, Error> {
     Ok(client)
 }
 
-fn join_parameters(config: &SessionConfig, element_count: u16, same_host: bool) -> JoinParameters {
-    let packet_bytes = HEADER_BYTES + usize::from(element_count) * config.element_format.on_wire().bytes();
+fn join_parameters(
+    config: &SessionConfig,
+    element_count: u16,
+    same_host: bool,
+    server: Option<&ParameterServer>,
+) -> JoinParameters {
+    let packet_bytes = config.header_bytes() + usize::from(element_count) * config.element_format.on_wire().bytes();
     JoinParameters {
         job_name: config.job_name.clone(),
         run_id: config.run_id.clone(),
@@ -559,6 +634,12 @@ fn join_parameters(config: &SessionConfig, element_count: u16, same_host: bool) 
         wait: config.join_timeout,
         worker_label: worker_label(),
         host_key: host_key(config),
+        algorithm: match config.algorithm {
+            Algorithm::SwitchMl => fanin_control::Algorithm::Switchml,
+            Algorithm::Atp => fanin_control::Algorithm::Atp,
+        },
+        server_ports: server.into_iter().flat_map(ParameterServer::addresses).map(|address| address.port()).collect(),
+        switch_name: config.switch_name.clone().unwrap_or_default(),
     }
 }
 

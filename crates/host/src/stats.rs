@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::endpoint::{EndpointCounters, Oldest};
+
 /// One kind of collective.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CollectiveStats {
@@ -34,6 +36,14 @@ pub struct Stats {
     pub aggregates: u64,
     /// Blocks whose sum was not a number.
     pub blocks_non_finite: u64,
+    /// ATP: of the contributions sent again, those as floats, because a sum left 32 bits.
+    pub float_resends: u64,
+    /// ATP: chunks whose slot had been another chunk's.
+    pub slots_remapped: u64,
+    /// ATP: times that a window was halved.
+    pub window_cuts: u64,
+    /// "switchml" or "atp".
+    pub algorithm: &'static str,
     /// Packets from the switch that were ignored, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Datagrams given to the network.
@@ -63,21 +73,24 @@ pub struct Stats {
 /// What one lane publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaneStats {
-    pub worker: fanin_protocol::switchml::WorkerCounters,
+    pub endpoint: EndpointCounters,
     pub net: fanin_net::Counters,
     pub round_trip_ns: Option<u64>,
     pub by_multicast: bool,
-    pub outstanding: Option<fanin_protocol::switchml::Outstanding>,
+    pub outstanding: Option<Oldest>,
 }
 
 impl Stats {
     pub(crate) fn add_lane(&mut self, lane: &LaneStats) {
-        self.contributions += lane.worker.contributions;
-        self.announces += lane.worker.announces;
-        self.resends += lane.worker.resends;
-        self.queries += lane.worker.queries;
-        self.aggregates += lane.worker.aggregates;
-        self.blocks_non_finite += lane.worker.blocks_non_finite;
+        self.contributions += lane.endpoint.contributions;
+        self.announces += lane.endpoint.announces;
+        self.resends += lane.endpoint.resends;
+        self.queries += lane.endpoint.queries;
+        self.aggregates += lane.endpoint.aggregates;
+        self.float_resends += lane.endpoint.float_resends;
+        self.slots_remapped += lane.endpoint.slots_remapped;
+        self.window_cuts += lane.endpoint.window_cuts;
+        self.blocks_non_finite += lane.endpoint.blocks_non_finite;
         self.datagrams_sent += lane.net.datagrams_sent;
         self.bytes_sent += lane.net.bytes_sent;
         self.datagrams_received += lane.net.datagrams_received;
@@ -85,7 +98,7 @@ impl Stats {
         self.losses_injected += lane.net.dropped_injected_send + lane.net.dropped_injected_receive;
         self.multicast_lane_count += u16::from(lane.by_multicast);
         self.round_trip_ns = self.round_trip_ns.or(lane.round_trip_ns);
-        for (reason, &count) in fanin_protocol::DropReason::ALL.iter().zip(&lane.worker.drops) {
+        for (reason, &count) in fanin_protocol::DropReason::ALL.iter().zip(&lane.endpoint.drops) {
             if count > 0 {
                 *self.drops.entry(reason.name()).or_default() += count;
             }

@@ -86,6 +86,12 @@ impl Watcher {
     }
 }
 
+/// Longer than a worker takes to ask again, several times.
+const LINGER_MAX: Duration = Duration::from_secs(3);
+const LINGER_LOOK: Duration = Duration::from_millis(20);
+/// For a look at this rank's parameter server: reports must not be late.
+const SERVER_WAIT: Duration = Duration::from_millis(20);
+
 impl Watching {
     fn run(mut self) {
         loop {
@@ -109,7 +115,29 @@ impl Watching {
         self.leave();
     }
 
+    /// The parameter server in this process answers until the other ranks have gone, or for [`LINGER_MAX`]: the last answers
+    /// may have been lost.
+    fn linger(&self) {
+        if self.shared.server.is_none() || self.shared.lock().failed_before_close {
+            return;
+        }
+        let deadline = Instant::now() + LINGER_MAX;
+        let (own, job_id) = (u32::from(self.shared.config.rank), self.shared.admission.assignment.job_id);
+        while Instant::now() < deadline {
+            let Ok(proto::InspectResponse { job: Some(job), .. }) = self.control.inspect(job_id) else { return };
+            let is_here = |worker: &&proto::WorkerStatus| {
+                worker.rank != own
+                    && matches!(worker.state(), proto::WorkerState::Joined | proto::WorkerState::Attached)
+            };
+            if !job.workers.iter().any(|worker| is_here(&worker)) {
+                return;
+            }
+            std::thread::sleep(LINGER_LOOK);
+        }
+    }
+
     fn leave(&mut self) {
+        self.linger();
         if let Err(error) = self.control.leave(&self.shared.admission) {
             tracing::debug!(%error, "the switch was not told that this rank leaves");
         }
@@ -134,6 +162,13 @@ impl Watching {
                     proto::RemovalReason::Unspecified => "it did not say why",
                 };
                 (GRACE, ErrorKind::SwitchLost, format!("the switch has removed the job: {why}"))
+            }
+            Notice::ServerLost { detail } => {
+                let what = format!(
+                    "the job's parameter server was lost ({detail}): no collective can complete any more. Start it again \
+                     and rerun the job"
+                );
+                (GRACE, ErrorKind::PeerLost, what)
             }
             Notice::ControllerLost { why } => {
                 let what = format!(
@@ -178,7 +213,7 @@ impl Watching {
         lane: u16,
         reason: DropReason,
         chunk_index: u32,
-        slot_index: u16,
+        slot_index: Option<u16>,
         collective: Option<u64>,
     ) -> Error {
         let mismatch = matches!(reason, DropReason::CollectiveMismatch | DropReason::ElementCountMismatch);
@@ -241,6 +276,7 @@ fn report(shared: &Shared) -> HostReport {
             drops: stats.drops.values().sum(),
             collectives_done: stats.collectives.values().map(|kind| kind.completed).sum(),
         },
+        server_lanes: shared.server.iter().flat_map(|server| server.waiting(SERVER_WAIT)).map(Into::into).collect(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! A small world around the registry: asks with defaults, and effects collected by kind.
 #![allow(dead_code, missing_docs)]
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use fanin_control::proto::{JoinRequest, Report, notice};
 use fanin_control::registry::{Assignment, Effect, JoinAsk, Limits, Registry, Ticket};
 use fanin_control::tenants::Tenant;
@@ -42,11 +44,15 @@ pub fn request(job_name: &str, rank: u32, world_size: u32) -> JoinRequest {
         worker_label: format!("host{rank}/1"),
         host_key: String::new(),
         checksum_optional: true,
+        ..JoinRequest::default()
     }
 }
 
+/// Where all workers are.
+pub const WORKER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 pub fn join(registry: &mut Registry, now_ms: u64, request: JoinRequest) -> Result<Ticket, ControlError> {
-    let ask = JoinAsk::check(request, registry.limits())?;
+    let ask = JoinAsk::check(request, registry.limits(), WORKER)?;
     registry.join(now_ms, &tenant("team"), ask)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fanin_host::{CollectiveKind, DataType, Error, ReduceOp, Request, Session, SessionConfig, Transport};
+use fanin_host::{Algorithm, CollectiveKind, DataType, Error, ReduceOp, Request, Session, SessionConfig, Transport};
 use fanin_switch::dataplane::{DataplaneConfig, UdpDataplane};
 use fanin_switch::{Config, Daemon};
 
@@ -36,6 +36,10 @@ pub enum Path {
     SharedMemory,
     /// Two hosts with every second rank each, which meet at the switch.
     TwoHosts,
+    /// Every rank through slots that are shared as ATP does, and a parameter server in rank 0's process.
+    Atp,
+    /// Two hosts as above, and ATP between them.
+    AtpHosts,
 }
 
 /// A switch of its own for each test, so that no test sees another's jobs.
@@ -56,7 +60,7 @@ impl World {
     /// One world for each way that bytes can take.
     #[allow(dead_code)]
     pub fn on_each_path(world_size: u16) -> impl Iterator<Item = World> {
-        [Path::Switch, Path::SharedMemory, Path::TwoHosts].into_iter().map(move |path| World::on(path, world_size))
+        [Path::Switch, Path::SharedMemory, Path::TwoHosts, Path::Atp, Path::AtpHosts].into_iter().map(move |path| World::on(path, world_size))
     }
 
     pub fn on(path: Path, world_size: u16) -> World {
@@ -73,8 +77,15 @@ impl World {
             world_size: self.world_size,
             join_timeout: Duration::from_secs(20),
             collective_timeout: Duration::from_secs(20),
-            transport: if self.path == Path::Switch { Transport::Udp } else { Transport::Auto },
-            host_key: (self.path == Path::TwoHosts).then(|| format!("host {}", rank % 2)),
+            transport: match self.path {
+                Path::Switch | Path::Atp => Transport::Udp,
+                Path::SharedMemory | Path::TwoHosts | Path::AtpHosts => Transport::Auto,
+            },
+            host_key: matches!(self.path, Path::TwoHosts | Path::AtpHosts).then(|| format!("host {}", rank % 2)),
+            algorithm: match self.path {
+                Path::Atp | Path::AtpHosts => Algorithm::Atp,
+                Path::Switch | Path::SharedMemory | Path::TwoHosts => Algorithm::SwitchMl,
+            },
             ..SessionConfig::default()
         }
     }

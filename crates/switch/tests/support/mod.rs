@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fanin_control::client::{Admission, ClientConfig, ControlClient, HostReport, JoinParameters};
-use fanin_control::{ControlError, WireFormat};
+use fanin_control::{Algorithm, ControlError, WireFormat};
 use fanin_switch::dataplane_api::*;
 use fanin_switch::{Config, Daemon, Handle};
 
@@ -96,6 +96,9 @@ pub fn parameters(job_name: &str, rank: u16, world_size: u16) -> JoinParameters 
         wait: Duration::from_secs(10),
         worker_label: format!("host{rank}/{}", 1000 + rank),
         host_key: None,
+        algorithm: Algorithm::Switchml,
+        server_ports: Vec::new(),
+        switch_name: String::new(),
     }
 }
 
