@@ -43,6 +43,8 @@ const bit<8> FANIN_INT8_SHIFT_MAX = 9;
 const bit<16> FANIN_DATA_PORT_BASE_DEFAULT = 48864;
 // TCP port of the controller (gRPC), the same as p4app-switchML's.
 const bit<16> FANIN_CONTROL_PORT_DEFAULT = 50099;
+// First UDP port of a parameter server of its own; thread t listens on this + t.
+const bit<16> FANIN_SERVER_PORT_BASE_DEFAULT = 48880;
 // TCP port of /metrics and the dashboard.
 const bit<16> FANIN_HTTP_PORT_DEFAULT = 50080;
 // First two bytes of every ATP datagram.

@@ -54,6 +54,9 @@ class Session:
         loss_seed: int = 0,
         spin_us: int | None = None,
         multicast: bool = True,
+        algorithm: str = "switchml",
+        own_server: bool | None = None,
+        switch_name: str | None = None,
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
     def submit(

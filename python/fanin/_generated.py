@@ -44,6 +44,8 @@ DATA_PORT_BASE_DEFAULT = 48864
 """First UDP port of the data plane; thread t listens on this + t. Both formats share it, so it is p4app-switchML's."""
 CONTROL_PORT_DEFAULT = 50099
 """TCP port of the controller (gRPC), the same as p4app-switchML's."""
+SERVER_PORT_BASE_DEFAULT = 48880
+"""First UDP port of a parameter server of its own; thread t listens on this + t."""
 HTTP_PORT_DEFAULT = 50080
 """TCP port of /metrics and the dashboard."""
 ATP_MAGIC = 0xFA92

@@ -107,6 +107,9 @@ def session_settings(config: Config) -> dict[str, Any]:
         "loss_seed": config.loss_seed,
         "spin_us": config.spin_us,
         "multicast": config.multicast == "on",
+        "algorithm": config.algorithm,
+        "own_server": {"auto": None, "on": True, "off": False}[config.server],
+        "switch_name": config.switch_name,
     }
 
 

@@ -45,6 +45,8 @@ localparam logic [7:0] INT8_SHIFT_MAX = 8'd9;
 localparam logic [15:0] DATA_PORT_BASE_DEFAULT = 16'd48864;
 // TCP port of the controller (gRPC), the same as p4app-switchML's.
 localparam logic [15:0] CONTROL_PORT_DEFAULT = 16'd50099;
+// First UDP port of a parameter server of its own; thread t listens on this + t.
+localparam logic [15:0] SERVER_PORT_BASE_DEFAULT = 16'd48880;
 // TCP port of /metrics and the dashboard.
 localparam logic [15:0] HTTP_PORT_DEFAULT = 16'd50080;
 // First two bytes of every ATP datagram.

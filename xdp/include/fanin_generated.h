@@ -42,6 +42,8 @@
 #define FANIN_DATA_PORT_BASE_DEFAULT 48864
 /* TCP port of the controller (gRPC), the same as p4app-switchML's. */
 #define FANIN_CONTROL_PORT_DEFAULT 50099
+/* First UDP port of a parameter server of its own; thread t listens on this + t. */
+#define FANIN_SERVER_PORT_BASE_DEFAULT 48880
 /* TCP port of /metrics and the dashboard. */
 #define FANIN_HTTP_PORT_DEFAULT 50080
 /* First two bytes of every ATP datagram. */

@@ -32,6 +32,11 @@ impl Connection {
 
     /// Connects, or says what is wrong with the address.
     pub fn connect(&self) -> anyhow::Result<ControlClient> {
+        Ok(ControlClient::connect(&self.config()?)?)
+    }
+
+    /// What these flags say.
+    pub fn config(&self) -> anyhow::Result<ClientConfig> {
         let mut config = ClientConfig::new(self.address()?);
         config.token = self.token.clone();
         config.connect_timeout = Duration::from_secs(5);
@@ -40,7 +45,7 @@ impl Connection {
                 .with_context(|| format!("cannot read the TLS authority {}", file.display()))?;
             config.tls = Some(TlsTrust { ca_pem, server_name: None });
         }
-        Ok(ControlClient::connect(&config)?)
+        Ok(config)
     }
 }
 

@@ -8,8 +8,10 @@ mod bench;
 mod connection;
 mod doctor;
 mod net;
+mod server;
 mod status;
 mod switch;
+mod topology;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -28,6 +30,11 @@ struct Cli {
 enum Command {
     /// Run a software switch: data plane, controller, metrics and dashboard.
     Switch(Box<switch::Arguments>),
+    /// Run a parameter server for the ATP jobs of a switch.
+    Server(Box<server::Arguments>),
+    /// Check a file of switches, and explain a job's fan-in at every level.
+    #[command(subcommand)]
+    Topology(topology::Command),
     /// Measure collectives, beside gloo where PyTorch is installed.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -74,6 +81,8 @@ pub fn main(arguments: Vec<String>) -> i32 {
 fn run(command: Command) -> anyhow::Result<i32> {
     match command {
         Command::Switch(arguments) => switch::run(&arguments),
+        Command::Server(arguments) => server::run(&arguments),
+        Command::Topology(command) => topology::run(&command),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),

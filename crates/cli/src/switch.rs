@@ -73,9 +73,21 @@ pub struct Arguments {
     /// Whether datagrams carry a CRC-32C; off only for ranks of this release or later. Default: on.
     #[arg(long, value_enum, value_name = "SWITCH")]
     checksum: Option<OnOff>,
-    /// Slot memory of all jobs together.
+    /// Slot memory of all jobs that have slots of their own.
     #[arg(long, value_name = "BYTES")]
     slot_memory: Option<u64>,
+    /// Slots of each thread that ATP jobs share; 0: no ATP jobs. Default: 4096.
+    #[arg(long, value_name = "N")]
+    atp_slots: Option<u16>,
+    /// Length of the queue behind a thread's port from which on ATP's packets are marked. Default: 1 MiB.
+    #[arg(long, value_name = "BYTES")]
+    ecn_threshold: Option<u32>,
+    /// TOML file of all switches, see docs/guides/topology.md; tells this one's addresses.
+    #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["bind", "control_port", "data_port", "threads"])]
+    topology: Option<PathBuf>,
+    /// This switch's name in the topology.
+    #[arg(long, value_name = "NAME", requires = "topology")]
+    name: Option<String>,
     /// Silence after which a worker is taken for lost.
     #[arg(long, value_name = "MS")]
     lease_ms: Option<u64>,
@@ -154,6 +166,10 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     config.data.fallback &= !arguments.no_fallback;
     set(&mut config.data.checksum, arguments.checksum.map(|checksum| checksum == OnOff::On));
     set(&mut config.limits.slot_memory_bytes, arguments.slot_memory);
+    set(&mut config.data.atp_slot_count, arguments.atp_slots);
+    set(&mut config.data.ecn_threshold_bytes, arguments.ecn_threshold);
+    config.topology_file = arguments.topology.clone().or(config.topology_file);
+    config.name = arguments.name.clone().or(config.name);
     set(&mut config.limits.lease_ms, arguments.lease_ms);
     set(&mut config.drain_limit_ms, arguments.drain_ms);
     config.http_address = config.http_address.map(|address| {
@@ -165,6 +181,7 @@ fn configuration(arguments: &Arguments) -> anyhow::Result<Config> {
     config.tls_certificate_file = arguments.tls_cert.clone().or(config.tls_certificate_file);
     config.tls_key_file = arguments.tls_key.clone().or(config.tls_key_file);
     config.check().context("the switch's settings")?;
+    let config = config.placed()?;
     ensure!(
         arguments.loss == 0.0 || config.data.path == DataPath::Sockets,
         "--loss loses datagrams of the sockets only: leave it out with --datapath xdp, or lose them at the workers"

@@ -257,8 +257,13 @@ impl Default for Topology {
     /// One switch.
     fn default() -> Topology {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let root =
-            TopologySwitch { name: String::new(), parent: None, control: nowhere, data: Vec::new(), workers: Vec::new() };
+        let root = TopologySwitch {
+            name: String::new(),
+            parent: None,
+            control: nowhere,
+            data: Vec::new(),
+            workers: Vec::new(),
+        };
         Topology { switches: vec![root] }
     }
 }

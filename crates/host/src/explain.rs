@@ -90,7 +90,8 @@ impl<'a> Explainer<'a> {
         let waiting = lanes.filter_map(|(lane, handle)| Some((lane, handle.read_stats().outstanding?)));
         for (lane, oldest) in waiting {
             let count = oldest.outstanding_count.map(|count| format!("{count} chunks, first ")).unwrap_or_default();
-            let slot = oldest.slot.map(|(index, parity)| format!("slot {index}, parity {parity}, ")).unwrap_or_default();
+            let slot =
+                oldest.slot.map(|(index, parity)| format!("slot {index}, parity {parity}, ")).unwrap_or_default();
             let _ = write!(
                 text,
                 "; lane {lane} waits for {count}chunk {} ({slot}sent {} times)",

@@ -223,12 +223,7 @@ fn too_long(element_count: u16, error: SlotError) -> Error {
     Error::new(ErrorKind::Invalid, format!("{element_count} elements per packet: {error:?}"))
 }
 
-fn write_switchml_probe(
-    batch: &mut SendBatch,
-    prober: &Prober,
-    question: Question,
-    attempt: u32,
-) -> Result<(), Error> {
+fn write_switchml_probe(batch: &mut SendBatch, prober: &Prober, question: Question, attempt: u32) -> Result<(), Error> {
     let Question { element_format, element_count, .. } = question;
     let header = fanin::Header {
         kind: Kind::Probe,

@@ -211,7 +211,8 @@ impl Session {
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
         };
-        let shared = Arc::new(Shared { config, admission, place, lanes, server, local, state: Mutex::default(), chunker });
+        let shared =
+            Arc::new(Shared { config, admission, place, lanes, server, local, state: Mutex::default(), chunker });
         // From here on an error drops the session, which ends what was started.
         let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
         for lane in 0..shared.lanes.len() {

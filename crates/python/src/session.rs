@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use fanin_host::{CollectiveKind, DataType, ElementFormat, ReduceOp, Request, SessionConfig, Transport, WireFormat};
+use fanin_host::{
+    Algorithm, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, SessionConfig, Transport, WireFormat,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -37,7 +39,7 @@ impl Session {
         *, controller, job_name, run_id, rank, world_size, join_timeout_s, collective_timeout_s, auth_token = None,
         tls_ca = None, lane_count = None, slots_per_lane = None, element_count = None, element_format = "int32",
         wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
-        multicast = true,
+        multicast = true, algorithm = "switchml", own_server = None, switch_name = None,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn connect(
@@ -62,6 +64,9 @@ impl Session {
         loss_seed: u64,
         spin_us: Option<u64>,
         multicast: bool,
+        algorithm: &str,
+        own_server: Option<bool>,
+        switch_name: Option<String>,
     ) -> PyResult<Session> {
         let config = SessionConfig {
             controller: controller.clone(),
@@ -83,6 +88,9 @@ impl Session {
             loss: (loss > 0.0).then_some((loss, loss_seed)),
             spin: spin_us.map(Duration::from_micros),
             multicast,
+            algorithm: parse_algorithm(algorithm)?,
+            own_server,
+            switch_name,
             ..SessionConfig::default()
         };
         let inner = connect_interruptibly(py, config)?;
@@ -298,6 +306,14 @@ fn parse_element_format(name: &str) -> PyResult<ElementFormat> {
         "bfloat16" => Ok(ElementFormat::Bfloat16),
         "int8" => Ok(ElementFormat::Int8),
         _ => Err(invalid(format!("unknown element format {name:?}; one of int32, float16, bfloat16, int8"))),
+    }
+}
+
+fn parse_algorithm(name: &str) -> PyResult<Algorithm> {
+    match name {
+        "switchml" => Ok(Algorithm::SwitchMl),
+        "atp" => Ok(Algorithm::Atp),
+        _ => Err(invalid(format!("unknown algorithm {name:?}; one of switchml, atp"))),
     }
 }
 

@@ -98,7 +98,8 @@ impl ServedJob {
             job_token: order.job_token,
             slot_count: atp.slot_count,
             window_max: order.window_max,
-            element_count_max: u16::try_from(order.element_count_max).map_err(|_| wrong("an impossible packet size"))?,
+            element_count_max: u16::try_from(order.element_count_max)
+                .map_err(|_| wrong("an impossible packet size"))?,
             lanes: order.lanes.iter().map(lane).collect::<Option<_>>().ok_or(wrong("a lane without a server"))?,
             tree: atp.tree,
         })

@@ -111,7 +111,8 @@ impl ParameterServer {
     /// # Errors
     /// [`NetError`] when a port cannot be opened.
     pub fn start(config: &ServerConfig) -> Result<ParameterServer, NetError> {
-        let threads = (0..config.thread_count.max(1)).map(|index| start_thread(config, index)).collect::<Result<_, _>>()?;
+        let threads =
+            (0..config.thread_count.max(1)).map(|index| start_thread(config, index)).collect::<Result<_, _>>()?;
         Ok(ParameterServer { threads })
     }
 

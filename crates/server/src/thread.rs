@@ -125,7 +125,9 @@ impl Thread {
         {
             match self.port.send(&self.outgoing, peer) {
                 Ok(_) => {}
-                Err(error @ (NetError::DatagramTooLong { .. } | NetError::Unreachable { .. } | NetError::Send { .. })) => {
+                Err(
+                    error @ (NetError::DatagramTooLong { .. } | NetError::Unreachable { .. } | NetError::Send { .. }),
+                ) => {
                     tracing::warn!(%peer, %error, "cannot send to the switch");
                 }
                 Err(error) => {
@@ -158,7 +160,8 @@ impl Thread {
 
     fn serve(&mut self, job: &ServedJob) {
         // A job number is the switch's to give: whoever had it before has ended.
-        let older: Vec<u32> = self.lanes.iter().map(|lane| lane.job_id).filter(|id| *id as u8 == job.job_id as u8).collect();
+        let older: Vec<u32> =
+            self.lanes.iter().map(|lane| lane.job_id).filter(|id| *id as u8 == job.job_id as u8).collect();
         older.into_iter().for_each(|job_id| self.remove(job_id));
         let datagram_bytes_max = ATP_HEADER_BYTES + usize::from(job.element_count_max) * 4;
         let lane = |&(number, _): &(u16, u16)| Lane {

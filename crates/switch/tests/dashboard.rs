@@ -154,7 +154,11 @@ fn working_report(done: u64) -> HostReport {
         chunk_count: 100,
         ..Collective::default()
     };
-    HostReport { collective: Some(collective), counters: WorkerCounters { resends: 12, ..WorkerCounters::default() }, ..HostReport::default() }
+    HostReport {
+        collective: Some(collective),
+        counters: WorkerCounters { resends: 12, ..WorkerCounters::default() },
+        ..HostReport::default()
+    }
 }
 
 const JOB: &str = "document.querySelector('[data-job=train]')";

@@ -62,6 +62,9 @@ pub const DATA_PORT_BASE_DEFAULT: u16 = 48864;
 /// TCP port of the controller (gRPC), the same as p4app-switchML's.
 pub const CONTROL_PORT_DEFAULT: u16 = 50099;
 
+/// First UDP port of a parameter server of its own; thread t listens on this + t.
+pub const SERVER_PORT_BASE_DEFAULT: u16 = 48880;
+
 /// TCP port of /metrics and the dashboard.
 pub const HTTP_PORT_DEFAULT: u16 = 50080;
 

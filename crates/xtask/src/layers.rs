@@ -18,7 +18,11 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "facts", crates: &["wire", "numeric"], never: "I/O, clocks, allocation in hot paths" },
     Layer { name: "state", crates: &["protocol", "link"], never: "I/O, clocks, threads, globals, unseeded randomness" },
     Layer { name: "worlds", crates: &["net", "shm", "xdp"], never: "protocol decisions; each other" },
-    Layer { name: "programs", crates: &["control", "server", "switch", "host"], never: "hand-parsed packets, protocol state" },
+    Layer {
+        name: "programs",
+        crates: &["control", "server", "switch", "host"],
+        never: "hand-parsed packets, protocol state",
+    },
     Layer { name: "faces", crates: &["cli", "python"], never: "logic" },
 ];
 
@@ -26,8 +30,14 @@ pub const LAYERS: &[Layer] = &[
 pub const BESIDE: &[&str] = &["harness", "xtask"];
 
 /// Uses inside one layer that are wanted, `(user, used)`.
-pub const WITHIN_LAYER: &[(&str, &str)] =
-    &[("link", "protocol"), ("server", "control"), ("switch", "control"), ("host", "control"), ("host", "server"), ("python", "cli")];
+pub const WITHIN_LAYER: &[(&str, &str)] = &[
+    ("link", "protocol"),
+    ("server", "control"),
+    ("switch", "control"),
+    ("host", "control"),
+    ("host", "server"),
+    ("python", "cli"),
+];
 
 /// Crates that build without the standard library.
 pub const NO_STD: &[&str] = &["wire", "numeric", "protocol", "link"];

@@ -124,6 +124,26 @@ class Config:
         "a multiple of 32 up to 2048",
         "Elements per packet. Unset: what the path's MTU holds.",
     )
+    algorithm: str = _option(
+        "switchml",
+        _choice("switchml", "atp"),
+        "switchml or atp",
+        "switchml: slots of the job's own, reserved from start to end. atp: slots shared with other jobs, taken as packets "
+        "arrive, and a parameter server behind them.",
+    )
+    server: str = _option(
+        "auto",
+        _choice("auto", "on", "off"),
+        "auto, on or off",
+        "With atp: whether this rank would run the job's parameter server, where none of its own stands beside the switch "
+        "(fanin server). auto: rank 0 would.",
+    )
+    switch_name: str | None = _option(
+        None,
+        _text,
+        "text",
+        "With atp: name of the switch beside this rank in the switch's topology. Unset: told by this rank's address.",
+    )
     element_format: str = _option(
         "int32",
         _choice("int32", "float16", "bfloat16", "int8"),

@@ -31,7 +31,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4, help="worker processes (default 4)")
     parser.add_argument("--epochs", type=int, help="epochs (default 3, with --net or --quick fewer)")
     parser.add_argument("--quick", action="store_true", help="one epoch: to see that everything works")
-    parser.add_argument("--algorithm", choices=["switchml"], default="switchml", help="how the switch sums")
+    parser.add_argument("--algorithm", choices=["switchml", "atp"], default="switchml", help="whose slots are used, and how")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with MNIST's test half as gzip IDX files")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("out/demo"), help="where the report goes")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and of the order of images")

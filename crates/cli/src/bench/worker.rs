@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fleet::{Format, REGISTERED_MEMORY, Transport};
+use super::fleet::{Algorithm, Format, REGISTERED_MEMORY, Transport};
 use super::pattern::Pattern;
 use super::process::end_with_parent;
 
@@ -47,6 +47,8 @@ struct Connect {
     /// Datagrams in the p4app-switchML layout.
     #[serde(default)]
     p4app: bool,
+    #[serde(default)]
+    algorithm: Algorithm,
 }
 
 /// One measurement.
@@ -127,6 +129,7 @@ impl Rank {
             element_format: format,
             transport: connect.transport.into(),
             wire_format: if connect.p4app { WireFormat::P4app } else { WireFormat::Fanin },
+            algorithm: connect.algorithm.into(),
             multicast: !connect.unicast,
             join_timeout: Duration::from_secs(60),
             collective_timeout: Duration::from_millis(connect.timeout_ms),

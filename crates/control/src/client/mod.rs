@@ -252,10 +252,7 @@ fn admission(
     Ok(Admission { assignment, rank: parameters.rank, data_addresses, lease: Duration::from_millis(response.lease_ms) })
 }
 
-fn atp_assignment(
-    response: &JoinResponse,
-    parameters: &JoinParameters,
-) -> Result<Option<AtpAssignment>, ControlError> {
+fn atp_assignment(response: &JoinResponse, parameters: &JoinParameters) -> Result<Option<AtpAssignment>, ControlError> {
     let Some(job) = &response.atp else {
         // A switch of an older release overlooks what it is asked for; where one host's memory holds the job, nothing is lost.
         let on_one_host = !response.host_of_rank.is_empty() && response.host_of_rank.iter().all(|host| *host == 0);

@@ -4,9 +4,9 @@ use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Group;
 use super::{Assignment, Effect, JoinAsk, Registry, RunKey, Ticket, refusals, slot_memory_bytes};
-use crate::{Algorithm, ControlError};
 use crate::proto::{Capacity, LossReason, RemovalReason, SlotUse};
 use crate::tenants::Tenant;
+use crate::{Algorithm, ControlError};
 
 /// Fewer slots than this make every packet wait for the one before; better to refuse the job.
 const SLOTS_PER_LANE_MIN: u32 = 8;

@@ -115,7 +115,8 @@ fn check_host_key(key: String) -> Result<Option<String>, ControlError> {
 }
 
 fn check_server_ports(ports: &[u32], worker: IpAddr) -> Result<Vec<SocketAddr>, ControlError> {
-    let address = |port: &u32| in_range("server_ports", *port, 1, u16::MAX.into()).map(|port| SocketAddr::new(worker, port));
+    let address =
+        |port: &u32| in_range("server_ports", *port, 1, u16::MAX.into()).map(|port| SocketAddr::new(worker, port));
     ports.iter().map(address).collect()
 }
 

@@ -85,7 +85,10 @@ impl AtpAssignment {
     /// As it is sent to workers and servers.
     pub fn to_proto(&self) -> proto::AtpJob {
         let levels = |way: &Way, values: &[u8; LEVEL_COUNT_MAX]| {
-            values[usize::from(way.level)..usize::from(self.tree.level_count())].iter().map(|&value| value.into()).collect()
+            values[usize::from(way.level)..usize::from(self.tree.level_count())]
+                .iter()
+                .map(|&value| value.into())
+                .collect()
         };
         let way = |rank| {
             let way = self.tree.way(rank);

@@ -183,7 +183,8 @@ impl Registry {
             if let Some(job) = self.jobs.get_mut(&job_id)
                 && !job.is_broken()
             {
-                job.phase = JobPhase::Broken { reason: format!("its parameter server was lost: {detail}"), remove_at_ms };
+                job.phase =
+                    JobPhase::Broken { reason: format!("its parameter server was lost: {detail}"), remove_at_ms };
             }
             self.notify_attached(job_id, &notice::Kind::ServerLost(ServerLost { detail: detail.into() }));
         }

@@ -9,8 +9,8 @@
 //! they have gone, when the grace time is over, or as soon as somebody else needs the memory.
 
 mod admission;
-mod atp;
 mod ask;
+mod atp;
 mod capacity;
 mod hosts;
 mod job;
@@ -29,8 +29,8 @@ pub use job::StreamId;
 use waiting::Group;
 
 use crate::ControlError;
-use crate::{Algorithm, WireFormat};
 use crate::proto::{self, notice};
+use crate::{Algorithm, WireFormat};
 use capacity::{JOB_NUMBER_COUNT, JobNumbers};
 
 /// Ended runs that are remembered, so that a stale worker is told so instead of waiting for ranks that never come.

@@ -60,7 +60,9 @@ impl World {
     /// One world for each way that bytes can take.
     #[allow(dead_code)]
     pub fn on_each_path(world_size: u16) -> impl Iterator<Item = World> {
-        [Path::Switch, Path::SharedMemory, Path::TwoHosts, Path::Atp, Path::AtpHosts].into_iter().map(move |path| World::on(path, world_size))
+        [Path::Switch, Path::SharedMemory, Path::TwoHosts, Path::Atp, Path::AtpHosts]
+            .into_iter()
+            .map(move |path| World::on(path, world_size))
     }
 
     pub fn on(path: Path, world_size: u16) -> World {

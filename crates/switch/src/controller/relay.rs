@@ -48,11 +48,7 @@ impl Relays {
         }
     }
 
-    fn tell(
-        &mut self,
-        place: usize,
-        call: impl Fn(&ControlClient) -> Result<(), ControlError>,
-    ) -> Result<(), String> {
+    fn tell(&mut self, place: usize, call: impl Fn(&ControlClient) -> Result<(), ControlError>) -> Result<(), String> {
         let switch = &self.topology.switches()[place];
         let in_words = |error: ControlError| format!("switch `{}` at {}: {error}", switch.name, switch.control);
         if let Some(client) = self.clients.get(&place) {
@@ -125,7 +121,9 @@ impl Core {
     pub(super) fn install_relayed(&self, job: &RelayInstall) -> Result<(), ControlError> {
         let install = self.relayed_install(job)?;
         if self.root.is_none() {
-            return Err(refused("this switch is not below the root of a topology: start it with --topology and --name"));
+            return Err(refused(
+                "this switch is not below the root of a topology: start it with --topology and --name",
+            ));
         }
         let mut jobs = self.relayed.lock();
         if let Some(old) = jobs.remove(&(job.job_id as u8)) {

@@ -15,8 +15,8 @@ use fanin_control::tenants::Tenant;
 use fanin_control::{ControlError, ErrorCode};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::stream::NoticeStream;
 use super::servers::{self, OrderStream};
+use super::stream::NoticeStream;
 use super::{Core, join, stream};
 
 /// Implements `fanin.control.v1.Controller`.
@@ -58,7 +58,13 @@ impl Service {
         match beside {
             None | Some(0) => Vec::new(),
             Some(place) => self.0.read(|state, _| {
-                state.registry.limits().topology.switches().get(place).map_or_else(Vec::new, |switch| switch.data.clone())
+                state
+                    .registry
+                    .limits()
+                    .topology
+                    .switches()
+                    .get(place)
+                    .map_or_else(Vec::new, |switch| switch.data.clone())
             }),
         }
     }

@@ -45,12 +45,8 @@ impl AtpProgram {
             let what = "ATP jobs: it has no slots for them, or was not told where their servers are".into();
             return Err(InstallError::Unsupported { what });
         }
-        let config = JobConfig {
-            job_id: job.job_id,
-            job_token: job.job_token,
-            lane_count: job.lane_count,
-            level: part.level,
-        };
+        let config =
+            JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count, level: part.level };
         let number = usize::from(job.job_id as u8);
         let taken = |_| InstallError::JobNumberInUse { job_number: number as u8 };
         self.switch.install(config).map_err(taken)?;

@@ -79,7 +79,10 @@ fn jobs(arguments: &Arguments) -> anyhow::Result<Vec<(String, Job)>> {
         for &loss in &arguments.loss {
             let format_name = (arguments.element_format.len() > 1).then(|| format.name().to_owned());
             let loss_name = (arguments.loss.len() > 1).then(|| format!("loss {loss}"));
-            jobs.push((format_name.into_iter().chain(loss_name).collect(), arguments.job.job(format, loss)));
+            for (algorithm_name, job) in arguments.job.by_algorithm(&arguments.job.job(format, loss)) {
+                let parts = [algorithm_name, format_name.clone(), loss_name.clone()];
+                jobs.push((parts.into_iter().flatten().collect(), job));
+            }
         }
     }
     arguments.transport.each(&jobs)

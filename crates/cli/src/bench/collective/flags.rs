@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::experiment::Experiment;
-use crate::bench::fleet::{Baselines, Format, Job, Setting, Transport};
+use crate::bench::fleet::{Algorithm, Baselines, Format, Job, Setting, Transport};
 use crate::bench::units::parse_rate;
 use crate::bench::worker;
 use crate::net::Link;
@@ -58,6 +58,9 @@ pub struct TransportArguments {
 /// How fanin's ranks join.
 #[derive(Args, Clone, Debug)]
 pub struct JobArguments {
+    /// Whose slots fanin's jobs use: switchml has its own, atp shares them and has a parameter server beside rank 0.
+    #[arg(long, value_enum, default_value = "switchml", value_name = "LIST", value_delimiter = ',')]
+    pub algorithm: Vec<Algorithm>,
     /// Lanes of each rank. Default: by the number of cores.
     #[arg(long, value_name = "N")]
     pub lanes: Option<u16>,
@@ -128,10 +131,17 @@ impl TransportArguments {
 }
 
 impl JobArguments {
-    /// A job of these flags.
+    /// A job of these flags, of the first algorithm.
     pub fn job(&self, element_format: Format, loss: f64) -> Job {
-        let JobArguments { lanes, slots, elements, unicast, loss_seed } = *self;
-        Job { lanes, slots, elements, element_format, transport: Transport::Udp, unicast, loss, loss_seed }
+        let JobArguments { lanes, slots, elements, unicast, loss_seed, .. } = *self;
+        let algorithm = self.algorithm.first().copied().unwrap_or_default();
+        Job { algorithm, lanes, slots, elements, element_format, transport: Transport::Udp, unicast, loss, loss_seed }
+    }
+
+    /// `job` once for each algorithm, with its name where there are several.
+    pub fn by_algorithm(&self, job: &Job) -> Vec<(Option<String>, Job)> {
+        let name = |algorithm: Algorithm| (self.algorithm.len() > 1).then(|| algorithm.name().to_owned());
+        self.algorithm.iter().map(|&algorithm| (name(algorithm), Job { algorithm, ..job.clone() })).collect()
     }
 }
 

@@ -65,8 +65,11 @@ pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     let tensors = tensors(&arguments.sizes, &arguments.dtypes)?;
     let link =
         Link { rate_bps: arguments.rate, mtu_bytes: arguments.mtu, takes_xdp: arguments.datapath == Datapath::Xdp };
-    let name = |format: Format| job_name((arguments.element_format.len() > 1).then(|| format.name().to_owned()));
-    let jobs = arguments.element_format.iter().map(|&format| (name(format), arguments.job.job(format, 0.0)));
+    let name = |format: Format| (arguments.element_format.len() > 1).then(|| format.name().to_owned());
+    let jobs = arguments.element_format.iter().flat_map(|&format| {
+        let jobs = arguments.job.by_algorithm(&arguments.job.job(format, 0.0));
+        jobs.into_iter().map(move |(algorithm, job)| (job_name(algorithm.into_iter().chain(name(format))), job))
+    });
     let mut setting = arguments.run.setting(arguments.ranks, Some(link), arguments.baselines.wanted());
     setting.switch_flags = switch_flags(arguments);
     let (mut cases, baselines) = arguments.run.experiment(setting, jobs.collect(), tensors).run()?;

@@ -94,9 +94,40 @@ impl From<Transport> for fanin_host::Transport {
     }
 }
 
+/// Whose slots a job uses, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Algorithm {
+    /// Slots of its own, reserved from start to end.
+    #[default]
+    Switchml,
+    /// Slots shared with other jobs, and a parameter server beside rank 0.
+    Atp,
+}
+
+impl Algorithm {
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Switchml => "switchml",
+            Algorithm::Atp => "atp",
+        }
+    }
+}
+
+impl From<Algorithm> for fanin_host::Algorithm {
+    fn from(algorithm: Algorithm) -> fanin_host::Algorithm {
+        match algorithm {
+            Algorithm::Switchml => fanin_host::Algorithm::SwitchMl,
+            Algorithm::Atp => fanin_host::Algorithm::Atp,
+        }
+    }
+}
+
 /// What one job is like; `None` leaves it to fanin.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Job {
+    pub algorithm: Algorithm,
     pub lanes: Option<u16>,
     /// Of each lane.
     pub slots: Option<u32>,

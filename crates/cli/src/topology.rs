@@ -1,0 +1,100 @@
+//! `fanin topology`: what a file of switches says, before anything is started.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use fanin_control::topology::{JobTree, Topology};
+
+/// Subcommands of `fanin topology`.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Read a topology, say what is wrong with it, and explain the fan-in of a job at every level.
+    Check(CheckArguments),
+}
+
+/// Flags of `fanin topology check`.
+#[derive(Args, Debug)]
+pub struct CheckArguments {
+    /// TOML file of switches, see docs/guides/topology.md.
+    file: PathBuf,
+    /// A job to explain: addresses of its workers in rank order, or names of the switches beside them with how many
+    /// stand there, for example rack0=4,rack1=2.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    job: Vec<String>,
+}
+
+/// Runs a subcommand.
+pub fn run(command: &Command) -> anyhow::Result<i32> {
+    let Command::Check(arguments) = command;
+    let topology = Topology::read(&arguments.file)?;
+    print!("{}", describe(&topology));
+    if !arguments.job.is_empty() {
+        let beside = beside(&topology, &arguments.job)?;
+        let job = topology.job_tree(&beside)?;
+        print!("{}", explain(&topology, &job, &beside));
+    }
+    Ok(0)
+}
+
+fn describe(topology: &Topology) -> String {
+    let switches = topology.switches();
+    let mut text = format!("{} switches, jobs are admitted at {}\n", switches.len(), switches[0].control);
+    for (place, switch) in switches.iter().enumerate() {
+        let parent = switch.parent.map_or("the root".into(), |parent| format!("below {}", switches[parent].name));
+        let below = switches.iter().filter(|other| other.parent == Some(place)).count();
+        let _ = writeln!(
+            text,
+            "  {:indent$}{}: {parent}, control {}, data {} ({} threads), {below} switches below",
+            "",
+            switch.name,
+            switch.control,
+            switch.data[0],
+            switch.data.len(),
+            indent = 2 * topology.depth(place),
+        );
+    }
+    text
+}
+
+/// The switch beside each worker of a job.
+fn beside(topology: &Topology, workers: &[String]) -> anyhow::Result<Vec<usize>> {
+    let mut beside = Vec::new();
+    for worker in workers {
+        if let Ok(address) = worker.parse::<IpAddr>() {
+            beside.push(topology.beside(address).unwrap_or(0));
+            continue;
+        }
+        let (name, count) = worker.split_once('=').unwrap_or((worker, "1"));
+        let count: usize = count.parse().with_context(|| format!("`{worker}`: `{count}` is no number of workers"))?;
+        let Some(place) = topology.find(name) else {
+            bail!("`{name}` is neither an address nor a switch of the topology")
+        };
+        beside.extend(std::iter::repeat_n(place, count));
+    }
+    Ok(beside)
+}
+
+fn explain(topology: &Topology, job: &JobTree, beside: &[usize]) -> String {
+    let switches = topology.switches();
+    let mut text = format!("a job of {} workers sums at {} levels:\n", beside.len(), job.tree.level_count());
+    let mut parts: Vec<_> = job.parts.iter().collect();
+    parts.sort_by_key(|part| (part.level, part.switch));
+    for part in parts {
+        let workers = part.children.iter().flatten().map(|rank| rank.to_string()).collect::<Vec<_>>();
+        let below = part.children.len() - workers.len();
+        let ranks = if workers.is_empty() { "no workers".into() } else { format!("ranks {}", workers.join(", ")) };
+        let up = switches[part.switch].parent.filter(|_| part.switch != 0);
+        let up = up.map_or("the parameter server".into(), |parent| switches[parent].name.clone());
+        let _ = writeln!(
+            text,
+            "  level {}: {} has fan-in {} ({below} switches, {ranks}); one packet of each chunk goes on to {up}",
+            part.level,
+            switches[part.switch].name,
+            part.children.len(),
+        );
+    }
+    text
+}
