@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from fanin._fanin import FaninError, FaninTimeout, __version__
-from fanin.config import Config, ConfigError
+from fanin.config import Config, ConfigError, init
 from fanin.rendezvous import LocalSwitch
 from fanin.session import Pending, Session
 from fanin.telemetry import Explanation, explain, stats
@@ -33,6 +33,7 @@ __all__ = [
     "ddp_hook",
     "ddp_hook_state",
     "explain",
+    "init",
     "stats",
 ]
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fanin.config import Config, ConfigError, environment_name, load, markdown
+from fanin.config import init, Config, ConfigError, environment_name, load, markdown
 
 
 def test_defaults_without_anything_set() -> None:
@@ -135,3 +135,19 @@ def test_command_prints_page_and_settings() -> None:
 
     assert run("--markdown") == markdown()
     assert "FANIN_LANES = 4" in run() and "hunter2" not in run()
+
+
+def test_a_program_chooses_and_the_environment_has_the_last_word() -> None:
+    try:
+        assert init(algorithm="atp", lanes=2).algorithm == "atp"
+        assert (load({}).algorithm, load({}).lanes) == ("atp", 2)
+        assert load({"FANIN_ALGORITHM": "switchml"}).algorithm == "switchml"
+        with pytest.raises(ConfigError, match="did you mean algorithm"):
+            init(lanes=3, algorithmus="atp")
+        with pytest.raises(ConfigError, match="given to fanin.init"):
+            init(algorithm="ring")
+        assert load({}).lanes == 2, "a refused call changes nothing"
+        assert init(lanes=None).lanes is None
+    finally:
+        init(algorithm=None, lanes=None)
+    assert load({}).algorithm == "switchml"

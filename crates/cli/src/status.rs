@@ -92,7 +92,8 @@ fn jobs(jobs: &[JobStatus]) -> Table {
         "slots in use",
         "received",
         "sent",
-        "resends answered",
+        "resends",
+        "collisions",
         "drops",
     ]);
     for job in jobs {
@@ -106,7 +107,8 @@ fn jobs(jobs: &[JobStatus]) -> Table {
             format!("{} of {}", job.slots_in_use, job.slot_count),
             format!("{:.1} MB", counters.received_bytes as f64 / 1e6),
             format!("{:.1} MB", counters.sent_bytes as f64 / 1e6),
-            counters.resends_answered.to_string(),
+            (counters.resends_answered + counters.resends_passed).to_string(),
+            counters.collisions.to_string(),
             counters.drops.iter().map(|drop| format!("{} {}", drop.reason, drop.count)).collect::<Vec<_>>().join(", "),
         ]);
     }

@@ -77,7 +77,7 @@ impl Endpoint {
 
     pub fn submit(&mut self, submission: Submission) {
         match self {
-            Endpoint::SwitchMl(worker) => drop(worker.submit(submission)),
+            Endpoint::SwitchMl(worker) => worker.submit(submission),
             Endpoint::Atp { worker, .. } => worker.submit(submission),
         }
     }

@@ -36,6 +36,7 @@ mod explain;
 mod lane;
 mod local;
 mod memory;
+mod opening;
 mod path;
 mod place;
 mod request;

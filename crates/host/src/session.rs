@@ -1,28 +1,24 @@
 //! A process group's place on a switch.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::unbounded;
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
-use fanin_control::registry::AtpAssignment;
-use fanin_net::{Loss, Options, UdpPort, Waker};
-use fanin_protocol::atp::{self, CongestionControl, Indexing};
-use fanin_protocol::switchml::{Submission, Worker, WorkerConfig};
-use fanin_protocol::time::Span;
-use fanin_server::{ParameterServer, ServedJob, ServerConfig};
+use fanin_net::{Options, UdpPort};
+use fanin_protocol::switchml::Submission;
+use fanin_server::ParameterServer;
 
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
 use crate::config::{Algorithm, SessionConfig, WireFormat};
 use crate::crew::Crew;
-use crate::endpoint::Endpoint;
-use crate::lane::{Command, Lane, Trouble};
+use crate::lane::Command;
 use crate::local::{self, Local};
 use crate::memory::Memory;
-use crate::path::{self, Prober};
+use crate::opening::{open_lanes, own_server, serve};
 use crate::place::{Place, host_key};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 use crate::stats::{CollectiveStats, Stats};
@@ -35,11 +31,6 @@ use crate::{Error, ErrorKind};
 const ELEMENT_COUNT_AUTO_MAX: usize = 2016;
 /// The p4app-switchML size that fits an MTU of 1500.
 const P4APP_ELEMENT_COUNT: u16 = 256;
-/// Chunks out at the start of an ATP job (ATP §3.7).
-const WINDOW_INITIAL: u32 = 200;
-const RESEND_TIMEOUT_INITIAL: Span = Span::from_ms(20);
-const RESEND_TIMEOUT_MIN: Span = Span::from_ms(2);
-const RESEND_TIMEOUT_MAX: Span = Span::from_ms(1000);
 
 /// What submitters, lanes, the watcher and reports share. Nothing of it is
 /// touched per packet.
@@ -450,132 +441,6 @@ fn start_lane(shared: &Arc<Shared>, lane: usize) -> Result<JoinHandle<()>, Error
         .map_err(|error| Error::new(ErrorKind::Network, format!("cannot start a lane's thread: {error}")))
 }
 
-fn open_lanes(
-    config: &SessionConfig,
-    admission: &Admission,
-    place: Place,
-    trouble: &Sender<Trouble>,
-) -> Result<Vec<Crew>, Error> {
-    (0..admission.assignment.shape.lane_count).map(|lane| open_lane(config, admission, place, trouble, lane)).collect()
-}
-
-fn open_lane(
-    config: &SessionConfig,
-    admission: &Admission,
-    place: Place,
-    trouble: &Sender<Trouble>,
-    number: u16,
-) -> Result<Crew, Error> {
-    let lane = number;
-    let peer = admission.data_addresses[usize::from(lane) % admission.data_addresses.len()];
-    let any: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let mut port = UdpPort::bind(any, &Options::default())?;
-    port.connect(peer)?;
-    let waker = Waker::new()?;
-    let element_count = admission.assignment.element_count_max;
-    let mut group = None;
-    let endpoint = match &admission.assignment.atp {
-        Some(atp) => {
-            let worker = atp_worker_config(admission, atp, place, lane);
-            path::check_atp(&mut port, &waker, peer, &worker, config.rank, element_count)?;
-            Endpoint::atp(worker)
-        }
-        None => {
-            let worker = worker_config(config, admission, place, lane);
-            let (prober, format) = (prober(config, &worker), config.element_format.on_wire());
-            path::check(&mut port, &waker, peer, &prober, format, element_count)?;
-            if config.multicast && place.host_count > 1 {
-                group = path::join_group(&mut port, &waker, peer, &prober, format, element_count)?;
-            }
-            Endpoint::SwitchMl(Box::new(Worker::new(worker)))
-        }
-    };
-    // Tests lose datagrams of the stream, not of the set-up.
-    for (index, port) in [Some(&mut port), group.as_mut()].into_iter().flatten().enumerate() {
-        let seed_offset = (index as u64) << 32 | u64::from(config.rank) << 16 | u64::from(lane);
-        let loss = |(probability, seed): (f64, u64)| Loss { probability, seed: seed.wrapping_add(seed_offset) };
-        port.set_loss(config.loss.map(loss))?;
-        port.set_blackhole(config.blackhole);
-    }
-    let (commands, mailbox) = unbounded();
-    let (trouble, stats, spin) = (trouble.clone(), Arc::default(), config.spin());
-    Ok(Crew::new(Lane { number, port, group, peer, endpoint, waker, mailbox, trouble, stats, spin }, commands))
-}
-
-/// A parameter server on free ports, for the controller to choose.
-fn own_server(config: &SessionConfig) -> Result<Option<ParameterServer>, Error> {
-    if !config.offers_server() {
-        return Ok(None);
-    }
-    let is_ipv4 = controller_address(config)?.is_ipv4();
-    let address = if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let settings = ServerConfig { address, port_base: 0, thread_count: 1, spin: config.spin(), loss: None };
-    Ok(Some(ParameterServer::start(&settings)?))
-}
-
-/// Serves the lanes that the controller has given to this rank's server; without any, it ends.
-fn serve(server: Option<ParameterServer>, admission: &Admission) -> Result<Option<ParameterServer>, Error> {
-    let (Some(server), Some(job)) = (server, ServedJob::of_rank(&admission.assignment, admission.rank)) else {
-        return Ok(None);
-    };
-    server.serve(&job).map_err(|error| Error::new(ErrorKind::Network, error.to_string()))?;
-    Ok(Some(server))
-}
-
-fn prober(config: &SessionConfig, worker: &WorkerConfig) -> Prober {
-    Prober {
-        job_id: worker.job_id,
-        job_token: worker.job_token,
-        rank: worker.rank,
-        lane: worker.lane,
-        slot_index: (u32::from(worker.lane) * worker.slots_per_lane) as u16,
-        has_checksum: worker.has_checksum,
-        session_rank: config.rank,
-    }
-}
-
-fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, lane: u16) -> atp::WorkerConfig {
-    let assignment = &admission.assignment;
-    let window_max = assignment.slots_per_lane;
-    atp::WorkerConfig {
-        job_id: assignment.job_id,
-        job_token: assignment.job_token,
-        rank: place.host,
-        lane,
-        way: *job.tree.way(place.host),
-        level_count: job.tree.level_count(),
-        slot_count: job.slot_count,
-        indexing: Indexing::Hash,
-        element_count_max: assignment.element_count_max,
-        window_max,
-        congestion_control: CongestionControl::Aimd { window_initial: WINDOW_INITIAL.min(window_max), step: 1 },
-        resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
-        resend_timeout_min: RESEND_TIMEOUT_MIN,
-        resend_timeout_max: RESEND_TIMEOUT_MAX,
-    }
-}
-
-fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> WorkerConfig {
-    let assignment = &admission.assignment;
-    WorkerConfig {
-        job_id: assignment.job_id,
-        job_token: assignment.job_token,
-        rank: place.host,
-        worker_count: place.host_count,
-        lane,
-        slots_per_lane: assignment.slots_per_lane,
-        element_count_max: assignment.element_count_max,
-        wire_format: match config.wire_format {
-            WireFormat::Fanin => fanin_protocol::switchml::WireFormat::Fanin,
-            WireFormat::P4app => fanin_protocol::switchml::WireFormat::P4app,
-        },
-        has_checksum: assignment.has_checksum,
-        resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
-        resend_timeout_min: RESEND_TIMEOUT_MIN,
-        resend_timeout_max: RESEND_TIMEOUT_MAX,
-    }
-}
-
 /// Elements per packet: what was asked for, or what the path to the switch
 /// carries in one piece.
 fn element_count(config: &SessionConfig) -> Result<u16, Error> {
@@ -592,7 +457,7 @@ fn element_count(config: &SessionConfig) -> Result<u16, Error> {
     Ok(count.clamp(32, ELEMENT_COUNT_AUTO_MAX) as u16)
 }
 
-fn controller_address(config: &SessionConfig) -> Result<SocketAddr, Error> {
+pub(crate) fn controller_address(config: &SessionConfig) -> Result<SocketAddr, Error> {
     let unknown = |error: std::io::Error| {
         let why = format!("switch address {:?}: {error}; expected host:port", config.controller);
         Error::new(ErrorKind::Invalid, why)

@@ -31,7 +31,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=4, help="worker processes (default 4)")
     parser.add_argument("--epochs", type=int, help="epochs (default 3, with --net or --quick fewer)")
     parser.add_argument("--quick", action="store_true", help="one epoch: to see that everything works")
-    parser.add_argument("--algorithm", choices=["switchml", "atp"], default="switchml", help="whose slots are used, and how")
+    parser.add_argument(
+        "--algorithm",
+        choices=["switchml", "atp"],
+        default="switchml",
+        help="slots of the job's own, or shared ones with a parameter server beside rank 0 (default switchml)",
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with MNIST's test half as gzip IDX files")
     parser.add_argument("--out", type=Path, metavar="DIR", default=Path("out/demo"), help="where the report goes")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights and of the order of images")
@@ -65,6 +70,8 @@ def demonstrate(args: argparse.Namespace) -> Path:
     options = training_options(args)
     bits = load().element_format
     args.out.mkdir(parents=True, exist_ok=True)
+    # Every process that is started here inherits it.
+    os.environ["FANIN_ALGORITHM"] = args.algorithm
     print(summary(args, options), flush=True)
     if busy:
         print(f"Note: {busy}", flush=True)
@@ -121,7 +128,7 @@ def summary(args: argparse.Namespace, options: dict[str, str]) -> str:
     epochs = f"{options['epochs']} epoch" + "s" * (options["epochs"] != "1")
     return (
         f"MNIST, 8,000 images to train and 2,000 to test; {args.workers} workers, {link}; {sizes[options['model']]} of "
-        f"gradients; {epochs} of {options['batch']} images per worker and step"
+        f"gradients; {epochs} of {options['batch']} images per worker and step; algorithm {args.algorithm}"
     )
 
 

@@ -18,7 +18,10 @@ impl Switch {
     fn start() -> Switch {
         let data = DataplaneConfig { thread_count: 2, ..DataplaneConfig::default() };
         let dataplane = Arc::new(UdpDataplane::start(&data).expect("loopback ports"));
-        let handle = Daemon::start(&Config::local(data.address), dataplane).expect("loopback ports");
+        Switch::of(Daemon::start(&Config::local(data.address), dataplane).expect("loopback ports"))
+    }
+
+    fn of(handle: fanin_switch::Handle) -> Switch {
         Switch { controller: handle.control_address().to_string(), handle: Some(handle) }
     }
 
@@ -53,6 +56,7 @@ pub struct World {
 static RUNS: AtomicU64 = AtomicU64::new(0);
 
 impl World {
+    #[allow(dead_code)]
     pub fn new(world_size: u16) -> World {
         World::on(Path::Switch, world_size)
     }
@@ -66,8 +70,32 @@ impl World {
     }
 
     pub fn on(path: Path, world_size: u16) -> World {
+        World { switch: Switch::start(), ..World::beside(path, world_size) }
+    }
+
+    /// A world around a switch with settings of its own.
+    #[allow(dead_code)]
+    pub fn around(config: &Config, path: Path, world_size: u16) -> World {
+        let switch = Switch::of(Daemon::start_own(config).expect("loopback ports"));
+        World { switch, ..World::beside(path, world_size) }
+    }
+
+    /// Another job on the switch of `other`, which must live as long.
+    #[allow(dead_code)]
+    pub fn sharing(other: &World, path: Path) -> World {
+        let switch = Switch { handle: None, controller: other.switch.controller.clone() };
+        World { switch, ..World::beside(path, other.world_size) }
+    }
+
+    fn beside(path: Path, world_size: u16) -> World {
         let run_id = format!("run-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-        World { switch: Switch::start(), run_id, path, world_size }
+        World { switch: Switch { handle: None, controller: String::new() }, run_id, path, world_size }
+    }
+
+    /// The switch's controller.
+    #[allow(dead_code)]
+    pub fn controller(&self) -> &str {
+        &self.switch.controller
     }
 
     pub fn config(&self, rank: u16) -> SessionConfig {

@@ -11,6 +11,8 @@
 //! | `fanin_switch_contributions_total` | packets | | added to a slot |
 //! | `fanin_switch_aggregates_total` | slots | | completed |
 //! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
+//! | `fanin_switch_collisions_total`, `…_resends_passed_total` | packets | | ATP: passed on to the server |
+//! | `fanin_switch_slots_abandoned_total` | slots | | ATP: taken back by their age |
 //! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
 //! | `fanin_switch_data_path_info` | 1 | `data_path`, `interfaces`, `reason` | who receives datagrams, and why not XDP |
 //! | `fanin_switch_xdp_*` | as above | | the XDP program's share |
@@ -44,7 +46,7 @@ struct CounterFamily {
     read: fn(&DataplaneCounters) -> u64,
 }
 
-const COUNTERS: [CounterFamily; 7] = [
+const COUNTERS: [CounterFamily; 10] = [
     CounterFamily {
         name: "received_datagrams",
         help: "UDP datagrams received",
@@ -81,6 +83,24 @@ const COUNTERS: [CounterFamily; 7] = [
         help: "Completed slots sent again to one worker",
         unit: None,
         read: |counters| counters.resends_answered,
+    },
+    CounterFamily {
+        name: "collisions",
+        help: "ATP: packets passed on because another chunk had their slot",
+        unit: None,
+        read: |counters| counters.collisions,
+    },
+    CounterFamily {
+        name: "resends_passed",
+        help: "ATP: packets passed on because they were sent again",
+        unit: None,
+        read: |counters| counters.resends_passed,
+    },
+    CounterFamily {
+        name: "slots_abandoned",
+        help: "ATP: slots taken from a chunk that nobody had touched for long",
+        unit: None,
+        read: |counters| counters.slots_abandoned,
     },
 ];
 

@@ -33,6 +33,9 @@ pub(super) struct TrafficView {
     contributions: u64,
     aggregates: u64,
     resends_answered: u64,
+    collisions: u64,
+    resends_passed: u64,
+    slots_abandoned: u64,
     drops: Vec<DropView>,
 }
 
@@ -123,6 +126,9 @@ impl From<DataplaneCounters> for TrafficView {
             contributions: counters.contributions,
             aggregates: counters.aggregates,
             resends_answered: counters.resends_answered,
+            collisions: counters.collisions,
+            resends_passed: counters.resends_passed,
+            slots_abandoned: counters.slots_abandoned,
             drops: drops.map(|drop| DropView { reason: drop.reason, count: drop.count }).collect(),
         }
     }
