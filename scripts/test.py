@@ -121,6 +121,12 @@ STEPS = [
         holds_tests=True,
     ),
     Step(
+        "canary-server",
+        cargo_test("--package", "fanin-harness", "--features", "canary-server", "--test", "canary_server"),
+        "so is one in ATP's server",
+        holds_tests=True,
+    ),
+    Step(
         "model",
         cargo_test("--package", "fanin-shm", "--lib", "model"),
         "the waits in shared memory in every interleaving, and bugs put in on purpose",
