@@ -19,6 +19,9 @@ from fanin.telemetry import Ledger
 SUMMABLE: Final = ("float32", "float16", "bfloat16", "int32", "int64")
 OPERATORS: Final = ("sum", "average", "max", "min", "band", "bor", "bxor")
 _DEFAULT_TIMEOUT_S: Final = 300.0
+#: A caller that waits carries the packets itself for this long before it leaves them to the session's threads, seconds:
+#: until then a wake-up counts, and Ctrl-C is noticed afterwards.
+CARRY_S: Final = 0.05
 
 
 class Pending:
@@ -135,7 +138,7 @@ class Session:
     def barrier(self) -> None:
         """Returns once every worker has called it."""
         self._ledger.submitted("barrier", 0)
-        self._session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "").wait()
+        self._session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "", carry_s=CARRY_S).wait()
 
     def stats(self) -> dict[str, Any]:
         """Counts of this session, as ``fanin.stats()`` gives them for a group."""
@@ -169,7 +172,9 @@ class Session:
         source = _address(array, writable=False)
         target = _address(out, writable=True)
         self._ledger.submitted(kind, _byte_count(array if kind != "all_gather" else out))
-        ticket = self._session.submit(kind, data_type, op, root, source, target, element_count, "", (array, out))
+        ticket = self._session.submit(
+            kind, data_type, op, root, source, target, element_count, "", (array, out), CARRY_S if wait else 0.0
+        )
         pending = Pending(ticket, out)
         return pending.wait() if wait else pending
 
