@@ -15,6 +15,10 @@ use crate::errors::{exception, invalid};
 use crate::ticket::{SIGNAL_CHECK_INTERVAL, Ticket, seconds_to_duration};
 use crate::totals::{Account, Totals};
 
+/// Larger collectives are left to the session's threads: a wake-up is nothing to them, and they were slower otherwise where
+/// ranks outnumber cores.
+const CARRY_BYTES_MAX: usize = 256 << 10;
+
 /// A place in a job on a switch.
 #[pyclass(frozen, module = "fanin._fanin")]
 pub struct Session {
@@ -126,7 +130,8 @@ impl Session {
             Request { kind, data_type, operator, input, output, element_count, label }
         };
         let mut signal = Ok(());
-        let submitted = if carry_s > 0.0 {
+        let is_small = element_count * data_type.bytes() <= CARRY_BYTES_MAX;
+        let submitted = if carry_s > 0.0 && is_small {
             let limit = seconds_to_duration(carry_s).min(SIGNAL_CHECK_INTERVAL);
             // SAFETY: as below.
             self.with(|session| unsafe { carry(py, session, request, limit, &mut signal) })?
