@@ -18,6 +18,8 @@ import fanin
 import fanin.ps
 import numpy as np
 import pytest
+from fanin.ps.keys import KEY_COUNT_MAX, Announcement, KeyTable, Signature
+from fanin.ps.rounds import Rounds
 from fanin.ps.worker import Worker
 
 HERE = Path(__file__).parent
@@ -176,6 +178,21 @@ def test_priorities_are_honoured(switch: fanin.LocalSwitch) -> None:
         assert done[-1] == "low" and sorted(done) == sorted([*names, "large"]), done
         # 32 MiB take eight rounds: whatever is more important overtakes it.
         assert done.index("high") < done.index("first") < done.index("second") < done.index("large"), done
+
+
+def test_a_large_tensor_is_summed_in_slices(switch: fanin.LocalSwitch) -> None:
+    def work(worker: Worker) -> None:
+        for key, data_type in (("a", "int32"), ("b", "float16"), ("c", "int64")):
+            # No multiple of a slice, and every element tells where it belongs.
+            values = (np.arange(2_500_003) % 1021).astype(data_type)
+            small = worker.push_pull(f"{key} small", np.ones(3, data_type), average=False)
+            out = np.empty_like(values)
+            worker.push_pull(key, values, out, average=False).wait()
+            assert (out == 2 * values).all() and (small.wait() == 2).all()
+            worker.push(f"{key} pushed", values)
+            assert (worker.pull(f"{key} pushed").wait() == 2 * values).all()
+
+    in_parallel(switch, 2, work)
 
 
 def test_the_priority_of_a_key_can_change(switch: fanin.LocalSwitch) -> None:
@@ -398,3 +415,94 @@ def test_a_rank_that_dies_ends_all_waits(switch: fanin.LocalSwitch) -> None:
     assert processes[2].returncode == -signal.SIGKILL
     for rank in range(2):
         assert processes[rank].returncode == 0 and "rank 2 was lost" in outputs[rank], (rank, outputs)
+
+
+class Ranks:
+    """The rounds of several ranks, without threads; `ready` and `announced` are by rank."""
+
+    def __init__(self, size: int) -> None:
+        self.rounds = [Rounds(rank, size) for rank in range(size)]
+        self.table = KeyTable()
+
+    def pauses(self, *ready: set[int]) -> list[float | None]:
+        return [one.pause(mine, False) for one, mine in zip(self.rounds, ready, strict=True)]
+
+    def run(self, *ready: set[int], announced: list[list[Announcement]] | None = None) -> list[int]:
+        announced = announced or [[] for _ in self.rounds]
+        count = len(self.table.entries)
+        words = sum(one.tell(r, a, count) for one, r, a in zip(self.rounds, ready, announced, strict=True))
+        found = [one.learn(words) for one in self.rounds]
+        news = [one.announcement(words) for one in self.rounds]
+        if news[0] is not None:
+            read = [list(one.read(words, sum(news))) for one in self.rounds]
+            assert all(other == read[0] for other in read)
+            self.table.apply(read[0])
+        assert all(other == found[0] for other in found)
+        return found[0]
+
+
+SIGNATURE = Signature("float32", (2, 3), True)
+
+
+def announce(*keys: Any, signature: Signature = SIGNATURE, priority: int = 0) -> list[Announcement]:
+    return [Announcement(key, signature, priority) for key in keys]
+
+
+def test_rounds_agree_on_what_all_ranks_have() -> None:
+    ranks = Ranks(3)
+    assert ranks.run(set(), set(), set(), announced=[announce("b"), announce("a", "b"), announce(1, "1")]) == []
+    assert [entry.key for entry in ranks.table.entries] == ["b", "a", 1, "1"]
+    assert ranks.run({0, 1}, {1, 3}, {1, 0}) == [1]
+    assert "'b' by 2 of 3 ranks" in ranks.rounds[0].describe(ranks.table)
+    assert ranks.run({0}, {0, 3}, {0}) == [0]
+
+
+def test_who_takes_part_in_a_round() -> None:
+    ranks = Ranks(2)
+    ranks.run(set(), set(), announced=[announce("a", "b"), []])
+    assert ranks.pauses(set(), set()) == [None, None], "idle"
+    assert ranks.pauses({0}, set()) == [0, None], "news"
+    ranks.run({0}, {0, 1})
+    # Rank 1 has all that is open: it waits in a round, which rank 0 enters with news only.
+    assert ranks.pauses(set(), {1}) == [None, 0]
+    assert ranks.pauses({1}, {1}) == [0, 0]
+    ranks.run({1}, {1})
+    assert ranks.run({0}, {1}) == []
+    pauses = [ranks.pauses({0}, {1})]
+    for _ in range(20):
+        ranks.run({0}, {1})
+        pauses.append(ranks.pauses({0}, {1}))
+    # Each lacks what the other has: they try again, ever more seldom.
+    assert all(0 < mine == other for mine, other in pauses)
+    assert pauses[0][0] < pauses[1][0] < pauses[-1][0] == pauses[-2][0] < 0.1
+    assert ranks.pauses({0, 1}, {1}) == [0, pauses[-1][1]], "news"
+
+
+def test_long_announcements_take_several_rounds() -> None:
+    ranks = Ranks(2)
+    waiting = [announce(*(f"{rank}{i:0600}" for i in range(300))) for rank in range(2)]
+    rounds = 0
+    while any(waiting):
+        ranks.run(set(), set(), announced=waiting)
+        rounds += 1
+    assert rounds > 2 and len(ranks.table.entries) == 600
+
+
+def test_priorities_and_conflicts_of_one_round() -> None:
+    table = KeyTable()
+    table.apply([announce("a", priority=1), announce("a", "b", priority=4)])
+    assert [entry.priority for entry in table.entries] == [4, 4]
+    assert table.has(announce("a", priority=9)[0]) and not table.has(announce("c")[0])
+    assert not table.has(Announcement("a", SIGNATURE, 9, is_change=True))
+    other = Signature("float32", (3, 2), True)
+    assert not table.has(announce("b", signature=other)[0])
+    (conflict,) = table.apply([[], announce("b", signature=other)])
+    assert conflict.key == "b" and "rank 1 wants" in conflict.conflict and "(2, 3)" in conflict.conflict
+    assert table.apply([announce("b", signature=other), []]) == [], "told once"
+
+
+def test_keys_have_a_bound() -> None:
+    table = KeyTable()
+    assert table.apply([announce(*range(KEY_COUNT_MAX))]) == []
+    (refused,) = table.apply([announce("one more")])
+    assert str(KEY_COUNT_MAX) in refused.conflict

@@ -97,7 +97,11 @@ class KeyTable:
         priorities: dict[int, int] = {}
         for rank, said in enumerate(announcements):
             for announcement in said:
-                entry = self.find(announcement.key) or self._declare(announcement, rank)
+                entry = self.find(announcement.key)
+                if entry is None:
+                    entry = self._declare(announcement, rank)
+                    if entry.conflict is not None:
+                        conflicts.append(entry)
                 if announcement.signature == entry.signature:
                     known = priorities.get(entry.index, announcement.priority)
                     priorities[entry.index] = max(known, announcement.priority)
