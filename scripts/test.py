@@ -121,9 +121,9 @@ STEPS = [
         holds_tests=True,
     ),
     Step(
-        "canary-server",
-        cargo_test("--package", "fanin-harness", "--features", "canary-server", "--test", "canary_server"),
-        "so is one in ATP's server",
+        "canary-second",
+        cargo_test("--package", "fanin-harness", "--features", "canary-second", "--test", "canary_second"),
+        "so are those in ATP's server and in SwitchML's leaf",
         holds_tests=True,
     ),
     Step(

@@ -1,5 +1,5 @@
 //! ATP clusters in which a generator chooses every step. The fuzz target `atp_operations` runs the same interpreter.
-#![cfg(not(any(feature = "canary", feature = "canary-server")))]
+#![cfg(not(any(feature = "canary", feature = "canary-second")))]
 
 use fanin_harness::atp::operations::{Script, run};
 

@@ -247,7 +247,7 @@ impl Server {
             return Err(DropReason::DuplicateContribution);
         }
         // The canary: a server that takes whatever brings somebody new.
-        if chunk.contributed.overlaps(workers) && !cfg!(feature = "canary-server") {
+        if chunk.contributed.overlaps(workers) && !cfg!(feature = "canary-second") {
             return Err(DropReason::PartialOverlap);
         }
         chunk.contributed.insert_all(workers);
