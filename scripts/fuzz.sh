@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:?"usage: scripts/fuzz.sh SECONDS [TARGET]"}
-targets=${2:-"parse operations"}
+targets=${2:-"parse operations atp_parse atp_operations racks_operations"}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 # Naming the target keeps the flags off build scripts, which must not be instrumented.
@@ -15,8 +15,8 @@ RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing" \
   cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host"
 
-# Packets of the conformance vectors are what the byte target starts from.
-cargo run --quiet --package fanin-harness --bin corpus -- fuzz/corpus/parse
+# Packets of the conformance vectors are what the byte targets start from.
+cargo run --quiet --package fanin-harness --bin corpus -- fuzz/corpus
 
 for target in $targets; do
   corpus=fuzz/corpus/$target

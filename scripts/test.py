@@ -121,6 +121,12 @@ STEPS = [
         holds_tests=True,
     ),
     Step(
+        "canary-second",
+        cargo_test("--package", "fanin-harness", "--features", "canary-second", "--test", "canary_second"),
+        "so are those in ATP's server and in SwitchML's leaf",
+        holds_tests=True,
+    ),
+    Step(
         "model",
         cargo_test("--package", "fanin-shm", "--lib", "model"),
         "the waits in shared memory in every interleaving, and bugs put in on purpose",
@@ -322,8 +328,9 @@ def chosen(names: list[str]) -> list[Step]:
 
 
 def soak_steps(minutes: int) -> list[Step]:
-    """The seeded and the fuzzed tests, each for half the time."""
+    """The seeded and the fuzzed tests, each for half the time, which the fuzz targets share."""
     half_s = minutes * 30
+    target_s = max(1, half_s // len(list((ROOT / "fuzz/fuzz_targets").glob("*.rs"))))
     return [
         Step(
             "seeds",
@@ -333,7 +340,7 @@ def soak_steps(minutes: int) -> list[Step]:
             timeout_s=half_s + 900,
             environment={"FANIN_SOAK_SECONDS": str(half_s)},
         ),
-        Step("fuzz", ["scripts/fuzz.sh", str(half_s)], "every fuzz target for half the time", timeout_s=half_s + 900),
+        Step("fuzz", ["scripts/fuzz.sh", str(target_s)], "all fuzz targets in turn", timeout_s=half_s + 900),
     ]
 
 

@@ -70,10 +70,14 @@ class Session:
         element_count: int,
         label: str,
         keep_alive: object = None,
+        carry_s: float = 0.0,
     ) -> Ticket:
         """Starts a collective on raw memory. `element_count` counts the full (larger) buffer.
 
-        The addresses must stay valid until the ticket is done; `keep_alive` is held until then.
+        The addresses must stay valid until the ticket is done; `keep_alive` is held until then. A caller that is going
+        to wait says with `carry_s` for how long, in seconds, it carries the packets itself meanwhile, without the GIL;
+        at most 50 ms are taken, and nothing above 256 KiB is carried so. The ticket that it gets is done, or goes on
+        by itself.
         """
     def allocate(self, bytes: int) -> Buffer:
         """Zeroed memory that the ranks of a host can sum where it lies; may outlive the session."""

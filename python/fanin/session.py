@@ -17,8 +17,12 @@ from fanin.telemetry import Ledger
 
 #: Array types that the switch can sum, and their name in the worker runtime.
 SUMMABLE: Final = ("float32", "float16", "bfloat16", "int32", "int64")
+_ELEMENT_BYTES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8}
 OPERATORS: Final = ("sum", "average", "max", "min", "band", "bor", "bxor")
-_DEFAULT_TIMEOUT_S: Final = 300.0
+DEFAULT_TIMEOUT_S: Final = 300.0
+#: A caller that waits carries the packets itself for this long before it leaves them to the session's threads, seconds:
+#: until then a wake-up counts, and Ctrl-C is noticed afterwards.
+CARRY_S: Final = 0.05
 
 
 class Pending:
@@ -69,7 +73,7 @@ class Session:
             )
         self.rank = _from_environment(rank, "RANK")
         self.world_size = _from_environment(world_size, "WORLD_SIZE")
-        timeout_s = timeout or settings.timeout or _DEFAULT_TIMEOUT_S
+        timeout_s = timeout or settings.timeout or DEFAULT_TIMEOUT_S
         self._session = _fanin.Session.connect(
             controller=controller,
             job_name=job,
@@ -80,8 +84,20 @@ class Session:
             collective_timeout_s=timeout_s,
             **session_settings(settings),
         )
+        self._keep_books(job, timeout_s)
+
+    @classmethod
+    def adopt(cls, session: _fanin.Session, *, rank: int, world_size: int, job: str, timeout: float) -> Session:
+        """Takes over a session that was joined in another way, with this `timeout` in seconds."""
+        self = cls.__new__(cls)
+        self._session, self.rank, self.world_size = session, rank, world_size
+        self._keep_books(job, timeout)
+        return self
+
+    def _keep_books(self, job: str, timeout_s: float) -> None:
+        self.timeout = timeout_s
         self._ledger = Ledger(job, self.rank, self.world_size)
-        self._ledger.switch_address = controller
+        self._ledger.switch_address = self._session.controller
         self._ledger.attach(self._session)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32") -> Any:
@@ -129,13 +145,40 @@ class Session:
     def broadcast(self, array: Any, *, root: int = 0, wait: bool = True) -> Any:
         """Copies `root`'s `array` into everybody's, bit for bit. Any data type."""
         self._check_root(root)
-        _address(array, writable=True)
+        address_of(array, writable=True)
         return self._submit("broadcast", "bytes", "sum", root, array, array, _byte_count(array), wait)
 
     def barrier(self) -> None:
         """Returns once every worker has called it."""
         self._ledger.submitted("barrier", 0)
-        self._session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "").wait()
+        self._session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "", carry_s=CARRY_S).wait()
+
+    def start_sum(
+        self,
+        source: int,
+        target: int,
+        data_type: str,
+        element_count: int,
+        keep_alive: object,
+        *,
+        average: bool = False,
+        label: str = "",
+        carry_s: float = 0.0,
+    ) -> _fanin.Ticket:
+        """All-reduce of memory at addresses, for the rest of the package; `carry_s` as the extension's ``submit``."""
+        self._ledger.submitted("all_reduce", element_count * _ELEMENT_BYTES[data_type])
+        return self._session.submit(
+            "all_reduce",
+            data_type,
+            "average" if average else "sum",
+            0,
+            source,
+            target,
+            element_count,
+            label,
+            keep_alive,
+            carry_s,
+        )
 
     def stats(self) -> dict[str, Any]:
         """Counts of this session, as ``fanin.stats()`` gives them for a group."""
@@ -166,10 +209,12 @@ class Session:
     def _submit(
         self, kind: str, data_type: str, op: str, root: int, array: Any, out: Any, element_count: int, wait: bool
     ) -> Any:
-        source = _address(array, writable=False)
-        target = _address(out, writable=True)
+        source = address_of(array, writable=False)
+        target = address_of(out, writable=True)
         self._ledger.submitted(kind, _byte_count(array if kind != "all_gather" else out))
-        ticket = self._session.submit(kind, data_type, op, root, source, target, element_count, "", (array, out))
+        ticket = self._session.submit(
+            kind, data_type, op, root, source, target, element_count, "", (array, out), CARRY_S if wait else 0.0
+        )
         pending = Pending(ticket, out)
         return pending.wait() if wait else pending
 
@@ -191,7 +236,7 @@ def _interface(array: Any) -> dict[str, Any]:
     return interface
 
 
-def _address(array: Any, *, writable: bool) -> int:
+def address_of(array: Any, *, writable: bool) -> int:
     """Address of the array's first byte, after checking the layout that the runtime relies on."""
     interface = _interface(array)
     if interface.get("strides") is not None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import fanin.torch
@@ -199,11 +200,7 @@ def forked_child() -> None:
     dist.destroy_process_group()
 
 
-def interrupted() -> None:
-    start()
-    dist.barrier()
-    if RANK == 1:
-        linger(TIMEOUT_S)
+def expect_interrupt(action: Callable[[], object]) -> None:
     sent: list[float] = []
 
     def press_ctrl_c() -> None:
@@ -213,13 +210,74 @@ def interrupted() -> None:
 
     threading.Thread(target=press_ctrl_c).start()
     try:
-        dist.all_reduce(torch.ones(10))
+        action()
     except KeyboardInterrupt:
         seconds = time.monotonic() - sent[0]
         assert seconds < 0.2, f"Ctrl-C took {seconds} s"
         print(f"interrupted after {seconds * 1000:.0f} ms")
         return
     raise AssertionError("not interrupted")
+
+
+def interrupted() -> None:
+    start()
+    dist.barrier()
+    if RANK == 1:
+        linger(TIMEOUT_S)
+    expect_interrupt(lambda: dist.all_reduce(torch.ones(10)))
+
+
+def numpy_session() -> fanin.Session:
+    """A session of the same ranks, on a switch of rank 0's."""
+    start()
+    if RANK == 0:
+        _kept.append(fanin.LocalSwitch())
+    addresses = [switch.address for switch in _kept] or [None]
+    dist.broadcast_object_list(addresses, 0)
+    return fanin.Session(switch=addresses[0], job="numpy", rank=RANK, world_size=2, timeout=TIMEOUT_S)
+
+
+#: Switches that must live until the process ends.
+_kept: list[fanin.LocalSwitch] = []
+
+
+def interrupted_in_a_numpy_session() -> None:
+    session = numpy_session()
+    session.barrier()
+    if RANK == 1:
+        linger(TIMEOUT_S)
+    expect_interrupt(session.barrier)
+
+
+def handles_signals_while_it_waits() -> None:
+    start()
+    dist.barrier()
+    if RANK == 1:
+        time.sleep(1.5)
+        dist.all_reduce(torch.ones(10))
+        dist.destroy_process_group()
+        return
+    handled: list[float] = []
+    signal.signal(signal.SIGUSR1, lambda *_: handled.append(time.monotonic()))
+    sent = time.monotonic() + 0.5
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    # A handler that raises nothing runs soon, and changes nothing for the collective.
+    assert len(handled) == 1 and handled[0] - sent < 0.5 and float(tensor[0]) == 2, (handled, sent, tensor)
+    dist.destroy_process_group()
+
+
+def closed_while_another_thread_waits() -> None:
+    session = numpy_session()
+    session.barrier()
+    if RANK == 1:
+        linger(4)
+    threading.Timer(0.02, session.close).start()
+    begin = time.monotonic()
+    seconds = expect_error(session.barrier, "closed")
+    assert seconds < TIMEOUT_S / 2 and time.monotonic() - begin < TIMEOUT_S / 2, seconds
+    expect_error(session.barrier, "closed")
 
 
 def aborted() -> None:

@@ -264,3 +264,51 @@ def scenario_objects_and_checkpoint(world: World) -> None:
     checkpoint.load(fresh, checkpoint_id=folder[0])
     assert torch.equal(fresh["model"]["0.weight"], model.state_dict()["0.weight"])
     assert any(Path(folder[0]).iterdir())
+
+
+def scenario_push_pull(world: World) -> None:
+    """Gradients that are pushed by name as they become ready, in an order of each rank's own, give gloo's model."""
+    import fanin.ps
+
+    def train(average: Callable[[dict[str, Tensor]], None]) -> nn.Module:
+        model = _model()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for step in range(STEPS):
+            inputs, labels = _batch(world, step)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            average({name: parameter.grad for name, parameter in model.named_parameters()})
+            optimizer.step()
+        return model
+
+    def by_gloo(gradients: dict[str, Tensor]) -> None:
+        for gradient in gradients.values():
+            dist.all_reduce(gradient, group=world.gloo)
+            gradient /= world.size
+
+    def by_name(gradients: dict[str, Tensor]) -> None:
+        names = list(gradients)
+        names = names[world.rank :] + names[: world.rank]
+        for handle in [fanin.ps.push_pull(name, gradients[name], priority=len(name)) for name in names]:
+            assert handle.wait() is gradients[handle.key]
+
+    for _ in range(2):
+        fanin.ps.init()
+        try:
+            assert (fanin.ps.rank(), fanin.ps.size()) == (world.rank, world.size)
+            expected, found = train(by_gloo), train(by_name)
+            for one, other in zip(expected.parameters(), found.parameters(), strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+            half = torch.full((1000,), world.rank + 1, dtype=torch.bfloat16)
+            fanin.ps.push("half", half)
+            out = torch.empty_like(half)
+            assert fanin.ps.pull("half", out).wait() is out
+            assert torch.equal(out, torch.full_like(half, sum(range(world.size + 1))))
+            for wrong in (torch.ones(4, 4).t()[1:], torch.ones(3, dtype=torch.float64), torch.ones(3, device="meta")):
+                try:
+                    fanin.ps.push("wrong", wrong)
+                except (TypeError, ValueError):
+                    continue
+                raise AssertionError(f"{wrong} was accepted")
+        finally:
+            fanin.ps.shutdown()

@@ -86,8 +86,15 @@ def test_fork() -> None:
     assert_clean(run("forked_child", TEST_TIMEOUT="60"))
 
 
-def test_keyboard_interrupt() -> None:
-    assert_clean(run("interrupted", TEST_TIMEOUT="4"))
+@pytest.mark.parametrize("transport", ["udp", "auto"])
+@pytest.mark.parametrize("fault", ["interrupted", "interrupted_in_a_numpy_session", "handles_signals_while_it_waits"])
+def test_keyboard_interrupt(fault: str, transport: str) -> None:
+    assert_clean(run(fault, TEST_TIMEOUT="4", FANIN_TRANSPORT=transport))
+
+
+def test_close_while_another_thread_waits() -> None:
+    assert_clean(run("closed_while_another_thread_waits", TEST_TIMEOUT="60"))
+    assert_clean(run("closed_while_another_thread_waits", TEST_TIMEOUT="60", FANIN_TRANSPORT="auto"))
 
 
 def test_abort() -> None:

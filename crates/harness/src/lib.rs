@@ -4,6 +4,7 @@
 //!   virtual time — from a seed and checks every step (`--bin swarm`).
 //! * [`atp`] does the same for ATP, with trees of switches and servers (`--bin swarm -- --atp`).
 //! * [`exhaustive`] tries every interleaving of clusters that are small enough.
+//! * [`racks`] has SwitchML's jobs on trees of switches, by scripts and by exhaustion.
 //! * [`operations`] lets a fuzzer choose each step of a cluster.
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod job;
 pub mod memory;
 pub mod operations;
 pub mod oracle;
+pub mod racks;
 pub mod scenario;
 pub mod swarm;
 pub mod vectors;

@@ -3,10 +3,12 @@
 //! each checker must fail. A checker that passes here checks nothing.
 #![cfg(feature = "canary")]
 
-use fanin_harness::atp;
 use fanin_harness::exhaustive::{Scope, explore};
 use fanin_harness::operations::{self, Script};
 use fanin_harness::swarm;
+use fanin_harness::vectors::atp::AtpProgramTarget;
+use fanin_harness::vectors::{ProgramTarget, suite};
+use fanin_harness::{atp, racks};
 use fanin_protocol::atp::Tree;
 use fanin_protocol::switchml::WireFormat;
 
@@ -56,6 +58,29 @@ fn the_swarm_of_atp_finds_its_canary() {
     println!("{violation}");
     assert!(violation.what.contains("element"), "a wrong sum was expected: {violation}");
     assert!(atp::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}
+
+#[test]
+fn the_racks_find_the_canary() {
+    let what = (0..3_000).find_map(|seed| racks::run(&Script::from_seed(seed)).err());
+    let what = what.expect("3000 scripts passed in spite of the canary");
+    println!("{what}");
+    let signs = ["WRONG SUM", "exponent", "refuses"];
+    assert!(signs.iter().any(|sign| what.contains(sign)), "{what}");
+}
+
+#[test]
+fn the_operations_of_atp_find_its_canary() {
+    let found = (0..3_000).find_map(|seed| atp::operations::run(&atp::operations::Script::from_seed(seed)).err());
+    let what = found.expect("3000 scripts passed in spite of the canary");
+    println!("{what}");
+    assert!(what.contains("element"), "{what}");
+}
+
+#[test]
+fn the_vectors_find_the_canaries() {
+    suite::replay_all(|_| true, ProgramTarget::default).assert_all_passed();
+    suite::replay_all_atp(AtpProgramTarget::default).assert_all_passed();
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fanin_harness::operations::{self, Script};
 use fanin_harness::swarm;
+use fanin_harness::{atp, racks};
 
 const SEEDS_AT_ONCE: u64 = 2_000;
+const ATP_SEEDS_AT_ONCE: u64 = 500;
 const SCRIPTS_AT_ONCE: u64 = 500;
 
 #[test]
@@ -20,8 +22,12 @@ fn no_checker_fails_on_ever_new_seeds() {
     let first = seed;
     while Instant::now() < end {
         swarm::run(seed..seed + SEEDS_AT_ONCE).unwrap_or_else(|violation| panic!("{violation}"));
+        atp::run(seed..seed + ATP_SEEDS_AT_ONCE).unwrap_or_else(|violation| panic!("{violation}"));
         for script in seed..seed + SCRIPTS_AT_ONCE {
             operations::run(&Script::from_seed(script)).unwrap_or_else(|what| panic!("script {script}: {what}"));
+            racks::run(&Script::from_seed(script)).unwrap_or_else(|what| panic!("racks, script {script}: {what}"));
+            let of_atp = atp::operations::Script::from_seed(script);
+            atp::operations::run(&of_atp).unwrap_or_else(|what| panic!("ATP script {script}: {what}"));
         }
         seed += SEEDS_AT_ONCE;
     }

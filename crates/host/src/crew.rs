@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use fanin_net::{Patience, Waker};
@@ -65,16 +65,21 @@ impl Crew {
         self.thread.get().into_iter().for_each(Thread::unpark);
     }
 
-    /// Carries packets until a collective no longer needs this lane. Where somebody else does already, it is left to them.
-    pub fn carry_until_done(&self, shared: &Shared, sequence: u64) {
+    /// Carries packets until a collective no longer needs this lane, or the time is `until`. Where somebody else does already, it
+    /// is left to them.
+    pub fn carry_until_done(&self, shared: &Shared, sequence: u64, until: Option<Instant>) {
         let mut running = match self.running.try_lock() {
             Ok(running) => running,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.call(),
         };
-        running.carry(shared, |running| !running.carries(sequence));
-        // What is left was told, or left by a caller who found the lane taken: the lane's thread has been called for it, and
-        // waits for the lock.
+        running.carry(shared, until, |running| !running.carries(sequence));
+        // Whatever else is left was told, or left by a caller who found the lane taken: the lane's thread has been called for it,
+        // and waits for the lock.
+        if running.carries(sequence) {
+            drop(running);
+            self.call();
+        }
     }
 
     /// The lane's thread, until the lane is closed.
@@ -82,7 +87,7 @@ impl Crew {
         let _ = self.thread.set(std::thread::current());
         loop {
             let mut running = self.lock();
-            running.carry(shared, |running| !running.is_busy());
+            running.carry(shared, None, |running| !running.is_busy());
             running.publish();
             if running.is_closed() {
                 return;

@@ -120,6 +120,8 @@ pub(crate) struct Running {
     looks: u32,
     outgoing: SendBatch,
     patience: Patience,
+    /// When whoever carries the packets now stops; none who stays.
+    until: Option<Instant>,
     datagram_bytes_max: usize,
 }
 
@@ -139,13 +141,15 @@ impl Running {
             looks: 0,
             outgoing: SendBatch::new(),
             patience: Patience::default(),
+            until: None,
         }
     }
 
-    /// Obeys and carries packets until it `is_enough` or the lane is closed.
+    /// Obeys and carries packets until it `is_enough`, the time is `until`, or the lane is closed.
     ///
     /// A panic, which is a bug of ours, first lets go of all memory: the thread that unwinds may own some of it.
-    pub fn carry(&mut self, shared: &Shared, is_enough: impl Fn(&Running) -> bool) {
+    pub fn carry(&mut self, shared: &Shared, until: Option<Instant>, is_enough: impl Fn(&Running) -> bool) {
+        self.until = until;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.carry_packets(shared, is_enough)));
         if let Err(panic) = outcome {
             let what = "the thread that carried a lane's packets panicked: please report this";
@@ -156,12 +160,16 @@ impl Running {
 
     fn carry_packets(&mut self, shared: &Shared, is_enough: impl Fn(&Running) -> bool) {
         self.patience.renew();
-        while self.obey(shared) && !is_enough(self) {
+        while self.obey(shared) && !is_enough(self) && !self.is_late() {
             if let Err(error) = self.step(shared) {
                 self.report(Trouble::Network(error.into()));
                 self.fail(shared, Error::new(ErrorKind::Network, "the lane's socket failed"));
             }
         }
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Whether a collective still needs this lane.
@@ -289,6 +297,8 @@ impl Running {
         if timeout.is_none() || timeout.is_some_and(|timeout| timeout > Duration::from_millis(1)) {
             self.publish();
         }
+        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = timeout.into_iter().chain(left).min();
         let lane = &self.lane;
         match &lane.group {
             Some(group) => wait_any(&[&lane.port, group], &lane.waker, timeout, Duration::ZERO)?,

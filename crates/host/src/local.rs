@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fanin_control::client::Admission;
 use fanin_numeric::sum::{Element, Operation};
-use fanin_shm::{Aborter, Call, Config, Group, Uplink, WindowDone};
+use fanin_shm::{Aborter, Call, Config, Group, Leave, Uplink, WindowDone};
 
 use crate::buffer::Buffer;
 use crate::place::Place;
@@ -123,14 +123,41 @@ impl Local {
         }
     }
 
+    /// The same for a caller that wants to be let go. Where somebody else is at the queue, or other hosts may keep it waiting in
+    /// the middle, it is left to the thread.
+    pub fn carry_out_or_leave(&self, shared: &Arc<Shared>, collective: &Collective, leave: Leave<'_>) {
+        match self.engine.try_lock() {
+            Ok(mut engine) if self.stays_on_host => {
+                self.carry_out_with(&mut engine, shared, Some(leave), || collective.is_done());
+            }
+            Err(TryLockError::Poisoned(_)) | Err(TryLockError::WouldBlock) | Ok(_) => {}
+        }
+        if !lock(&self.queue).jobs.is_empty() {
+            self.wake();
+        }
+    }
+
     /// Carries out what is queued, once whoever is at it has finished, until it `is_enough`.
     fn carry_out(&self, shared: &Arc<Shared>, is_enough: impl Fn() -> bool) {
-        let mut engine = lock(&self.engine);
+        self.carry_out_with(&mut lock(&self.engine), shared, None, is_enough);
+    }
+
+    fn carry_out_with(
+        &self,
+        engine: &mut Option<Engine>,
+        shared: &Arc<Shared>,
+        leave: Option<Leave<'_>>,
+        is_enough: impl Fn() -> bool,
+    ) {
         let Some(engine) = engine.as_mut() else { return };
         while !is_enough()
             && let Some(job) = self.next_job()
         {
-            engine.serve(shared, &job);
+            if !engine.serve(shared, &job, leave) {
+                // Whoever is next at the engine begins with what was left.
+                lock(&self.queue).jobs.push_front(job);
+                return;
+            }
         }
     }
 
@@ -194,23 +221,30 @@ pub(crate) fn outer_sequence(lane_sequence: u64) -> u64 {
 }
 
 impl Engine {
-    fn serve(&mut self, shared: &Arc<Shared>, job: &Job) {
+    /// False if the caller leaves before the job is done.
+    fn serve(&mut self, shared: &Arc<Shared>, job: &Job, leave: Option<Leave<'_>>) -> bool {
         let result = match &self.failed {
             Some(error) => Err(error.clone()),
-            None => self.run(shared, job),
+            None => self.run(shared, job, leave),
         };
+        if let Ok(false) = result {
+            return false;
+        }
         if let Err(error) = &result {
             self.failed.get_or_insert_with(|| error.clone());
         }
         if job.collective.release(result.as_ref().err()) {
             shared.finished(&job.collective);
         }
+        true
     }
 
-    fn run(&mut self, shared: &Arc<Shared>, job: &Job) -> Result<(), Error> {
+    fn run(&mut self, shared: &Arc<Shared>, job: &Job, leave: Option<Leave<'_>>) -> Result<bool, Error> {
         let mut uplink = self.to_switch.then(|| ToSwitch::new(shared, job));
         // SAFETY: what the submitter promised holds until the collective is released.
-        let ended = unsafe { self.group.run(&job.call, uplink.as_mut().map(|uplink| uplink as &mut dyn Uplink)) };
+        let ended = unsafe {
+            self.group.run_or_leave(&job.call, uplink.as_mut().map(|uplink| uplink as &mut dyn Uplink), leave)
+        };
         ended.map_err(|error| {
             // The session's own first failure is the cause where there is one.
             let own = shared.lock().failure.clone();

@@ -4,17 +4,20 @@ use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_channel::unbounded;
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
 use fanin_net::{Options, UdpPort};
 use fanin_protocol::switchml::Submission;
 use fanin_server::ParameterServer;
+use fanin_shm::Leave;
 
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
 use crate::config::{Algorithm, SessionConfig, WireFormat};
 use crate::crew::Crew;
+use crate::element::Element;
 use crate::lane::Command;
 use crate::local::{self, Local};
 use crate::memory::Memory;
@@ -249,12 +252,39 @@ impl Session {
         let ticket = unsafe { self.enter(request, Shared::dispatch_rest) }?;
         match &shared.local {
             Some(local) => local.carry_out_until_done(shared, &ticket.0),
-            None => {
-                let lane = shared.chunker.lane_first(ticket.0.sequence);
-                shared.lanes[usize::from(lane)].carry_until_done(shared, ticket.0.sequence);
-            }
+            None => self.carry_first_lane(&ticket, None),
         }
         ticket.wait(None)
+    }
+
+    /// A collective that the caller goes on to wait for, as in [`Session::run`], but not for ever: the calling thread does what
+    /// there is to do until `leave.after`, and leaves the rest to the session's threads.
+    ///
+    /// Where the host's ranks share memory and all have come, it stays until the end, and asks `leave.is_interrupted` whenever
+    /// it has slept for a tenth of a second; if that is true, the session fails.
+    ///
+    /// # Errors
+    /// As [`Session::submit`].
+    ///
+    /// # Safety
+    /// As for [`Session::submit`].
+    #[allow(unsafe_code)]
+    pub unsafe fn run_or_leave(&self, request: Request, leave: Leave<'_>) -> Result<Ticket, Error> {
+        let shared = &self.shared;
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { self.enter(request, Shared::dispatch_rest) }?;
+        match &shared.local {
+            Some(local) => local.carry_out_or_leave(shared, &ticket.0, leave),
+            None => self.carry_first_lane(&ticket, Some(leave.after)),
+        }
+        Ok(ticket)
+    }
+
+    /// The lane on which a small collective travels.
+    fn carry_first_lane(&self, ticket: &Ticket, until: Option<Instant>) {
+        let (shared, sequence) = (&self.shared, ticket.0.sequence);
+        let lane = shared.chunker.lane_first(sequence);
+        shared.lanes[usize::from(lane)].carry_until_done(shared, sequence, until);
     }
 
     /// Gives a collective its place in the order and hands it to its lanes by `dispatch`. Where ranks share memory, somebody
@@ -378,6 +408,20 @@ impl Session {
 
     /// Leaves the job. What is in progress ends with an error.
     pub fn close(&mut self) {
+        self.begin_close();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a lane panicked: please report this");
+            }
+        }
+        if let Some(watcher) = self.watcher.take() {
+            watcher.stop();
+        }
+    }
+
+    /// The part of [`Session::close`] that other threads may do while callers of [`Session::run`] are in the session: no
+    /// collective is taken any more, and what is in progress ends with an error.
+    pub fn begin_close(&self) {
         let closed = Error::new(ErrorKind::Closed, "the session is closed");
         let is_busy = {
             let mut state = self.shared.lock();
@@ -395,14 +439,6 @@ impl Session {
             }
             local.close();
         }
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a lane panicked: please report this");
-            }
-        }
-        if let Some(watcher) = self.watcher.take() {
-            watcher.stop();
-        }
     }
 }
 
@@ -411,27 +447,6 @@ impl Drop for Session {
         self.close();
     }
 }
-
-/// Types that [`Session::all_reduce`] takes.
-pub trait Element: Copy + sealed::Sealed {
-    /// The same for [`Request`].
-    const DATA_TYPE: DataType;
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! element {
-    ($($rust:ty => $data_type:ident),*) => {$(
-        impl sealed::Sealed for $rust {}
-        impl Element for $rust {
-            const DATA_TYPE: DataType = DataType::$data_type;
-        }
-    )*};
-}
-
-element!(f32 => Float32, i32 => Int32, i64 => Int64);
 
 fn start_lane(shared: &Arc<Shared>, lane: usize) -> Result<JoinHandle<()>, Error> {
     let shared = shared.clone();

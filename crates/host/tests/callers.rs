@@ -6,18 +6,14 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Path, World};
-use fanin_host::{CollectiveKind, DataType, ErrorKind, ReduceOp, Request, Session, SessionConfig, Ticket};
+use fanin_host::{CollectiveKind, DataType, ErrorKind, Leave, ReduceOp, Request, Session, SessionConfig, Ticket};
 
 const RANKS: u16 = 3;
 /// Of every rank's sum, if rank r contributes r + 1.
 const SUM: f32 = 6.0;
 
-/// Starts a sum in place.
-///
-/// # Safety
-/// `values` must outlive the ticket.
-unsafe fn start(session: &Session, values: &mut [f32]) -> Ticket {
-    let request = Request {
+fn sum_in_place(values: &mut [f32]) -> Request {
+    Request {
         kind: CollectiveKind::AllReduce,
         data_type: DataType::Float32,
         operator: ReduceOp::Sum,
@@ -25,9 +21,26 @@ unsafe fn start(session: &Session, values: &mut [f32]) -> Ticket {
         output: values.as_mut_ptr().cast(),
         element_count: values.len(),
         label: String::new(),
-    };
+    }
+}
+
+/// Starts a sum in place.
+///
+/// # Safety
+/// `values` must outlive the ticket.
+unsafe fn start(session: &Session, values: &mut [f32]) -> Ticket {
     // SAFETY: the caller's promise.
-    unsafe { session.submit(request) }.expect("a request like any other")
+    unsafe { session.submit(sum_in_place(values)) }.expect("a request like any other")
+}
+
+/// Starts a sum in place and carries it for `span`.
+///
+/// # Safety
+/// `values` must outlive the ticket.
+unsafe fn carry_for(session: &Session, span: Duration, values: &mut [f32]) -> Ticket {
+    let leave = Leave { after: Instant::now() + span, is_interrupted: &|| false };
+    // SAFETY: the caller's promise.
+    unsafe { session.run_or_leave(sum_in_place(values), leave) }.expect("a request like any other")
 }
 
 /// Sums that are started and sums that are waited for at once, in one order.
@@ -128,4 +141,57 @@ fn a_caller_that_carries_packets_learns_who_is_missing() {
     let error = errors[0].as_ref().expect("rank 1 does not call");
     assert_eq!(error.kind, ErrorKind::TimedOut);
     assert!(error.message.contains("of rank 1"), "{}", error.message);
+}
+
+/// Who leaves at once and who stays, in turns, while another sum may still be in somebody's hands.
+#[test]
+fn what_a_caller_leaves_is_carried_on_by_the_sessions_threads() {
+    for world in World::on_each_path(RANKS) {
+        world.run(
+            |config| config,
+            |rank, session| {
+                for round in 0..60u64 {
+                    let own = f32::from(rank + 1);
+                    let (mut first, mut second) = (vec![own; 3000], vec![own; 40_000]);
+                    if (round + u64::from(rank)).is_multiple_of(5) {
+                        std::thread::sleep(Duration::from_millis(3));
+                    }
+                    let span = Duration::from_micros([0, 300, 50_000][(round + u64::from(rank)) as usize % 3]);
+                    // SAFETY: the tickets are waited for while the vectors live.
+                    let tickets =
+                        unsafe { [carry_for(&session, span, &mut first), carry_for(&session, span, &mut second)] };
+                    for ticket in tickets {
+                        ticket.wait(None).expect("completes");
+                    }
+                    for values in [&first, &second] {
+                        assert!(values.iter().all(|&value| value == SUM), "{:?}, rank {rank}, {round}", world.path);
+                    }
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn a_caller_leaves_when_it_said_although_a_rank_is_missing() {
+    for world in World::on_each_path(2) {
+        let is_over = std::sync::Barrier::new(2);
+        world.run(
+            |config| config,
+            |rank, session| {
+                if rank == 1 {
+                    is_over.wait();
+                    return;
+                }
+                let mut values = [1f32; 1000];
+                // SAFETY: the ticket is waited for while the array lives.
+                let ticket = unsafe { carry_for(&session, Duration::from_millis(20), &mut values) };
+                assert!(!ticket.is_done(), "{:?}: rank 1 has not called", world.path);
+                session.begin_close();
+                let error = ticket.wait(None).expect_err("the session is closed");
+                assert!(matches!(error.kind, ErrorKind::Closed | ErrorKind::Aborted), "{:?}: {error}", world.path);
+                is_over.wait();
+            },
+        );
+    }
 }

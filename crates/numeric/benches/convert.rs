@@ -12,8 +12,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use fanin_numeric::{KernelLevel, accumulate, bfloat_wire, block_fixed, byte_wire, half_wire, integer};
-use fanin_numeric::{kernel_level, limit_kernel_level};
+use fanin_numeric::{KernelLevel, accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, integer};
+use fanin_numeric::{kernel_level, limit_kernel_level, static_fixed};
 
 const ROUNDS: usize = 9;
 /// A sample repeats the work until it has moved about this much, to be long beside the clock's own cost.
@@ -105,6 +105,10 @@ macro_rules! kernel {
     };
 }
 
+fn all_kernels() -> Vec<Kernel> {
+    [kernels(), atp_kernels()].concat()
+}
+
 fn kernels() -> Vec<Kernel> {
     use {accumulate::half, block_fixed as fixed};
     vec![
@@ -176,6 +180,25 @@ fn kernels() -> Vec<Kernel> {
     ]
 }
 
+/// What ATP's workers, switches and servers do.
+fn atp_kernels() -> Vec<Kernel> {
+    vec![
+        kernel!("static_fixed::quantize_f32", 4, 4, floats, |v, p| static_fixed::quantize_f32(v, p)),
+        kernel!("static_fixed::quantize_bf16", 4, 4, narrow, |v, p| static_fixed::quantize_bf16(v, p)),
+        kernel!("static_fixed::dequantize_f32", 4, 4, floats, |v, p| static_fixed::dequantize_f32(p, 1.0, v)),
+        kernel!("static_fixed::dequantize_f32 /3", 4, 4, floats, |v, p| static_fixed::dequantize_f32(p, 3.0, v)),
+        kernel!("static_fixed::dequantize_bf16", 4, 4, narrow, |v, p| static_fixed::dequantize_bf16(p, 1.0, v)),
+        kernel!("static_fixed::add", 4, 4, ints, |v, p| static_fixed::add(p, v)),
+        ("static_fixed::is_saturated", 4, |b, s| {
+            b.ints.chunks(s.chunk).for_each(|v| {
+                black_box(static_fixed::is_saturated(v));
+            })
+        }),
+        kernel!("float_wire::write_f32", 4, 4, floats, |v, p| float_wire::write_f32(v, p)),
+        kernel!("float_wire::read_f32 (from payload)", 4, 4, floats, |v, p| float_wire::read_f32(p, 1.0, v)),
+    ]
+}
+
 /// The yardstick, cut into the same chunks and in the same direction.
 fn memcpy(buffers: &mut Buffers, setting: &Setting, width: usize, from_payload: bool) {
     let copy = &mut buffers.copy;
@@ -203,8 +226,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn measure(buffers: &mut Buffers, setting: &Setting, (name, operand_bytes, kernel): &Kernel) {
     let bytes = operand_bytes * setting.element_count;
     // A worker's answer and the switch's sums go from the payload, so the copy does too.
-    let from_payload =
-        ["dequantize", "overwrite", "add", "max", "payload_to", "limbs_to"].iter().any(|part| name.contains(part));
+    let from_payload = ["dequantize", "overwrite", "add", "max", "payload_to", "from payload", "limbs_to"]
+        .iter()
+        .any(|part| name.contains(part));
     let passes = (SAMPLE_BYTES / bytes).max(1);
     kernel(buffers, setting);
     let mut speeds = (Vec::new(), Vec::new(), Vec::new());
@@ -224,7 +248,7 @@ fn measure(buffers: &mut Buffers, setting: &Setting, (name, operand_bytes, kerne
 
 /// `--passes N KERNEL`: a fixed number of passes of one kernel over datagrams of 256 elements, for an instruction counter.
 fn run_passes(passes: usize, name: &str) {
-    let (setting, kernels) = (&SETTINGS[1], kernels());
+    let (setting, kernels) = (&SETTINGS[1], all_kernels());
     let (_, _, kernel) = kernels.iter().find(|(known, ..)| *known == name).expect("a kernel of the table");
     let mut buffers = Buffers::new(setting);
     for _ in 0..passes {
@@ -252,7 +276,7 @@ fn main() {
     for setting in &SETTINGS {
         println!("\n{}\n{:34} {:>8} {:>8} {:>9}", setting.name, "kernel", "GB/s", "memcpy", "share");
         let mut buffers = Buffers::new(setting);
-        for kernel in kernels() {
+        for kernel in all_kernels() {
             if wanted.is_empty() || wanted.iter().any(|part| kernel.0.contains(part.as_str())) {
                 measure(&mut buffers, setting, &kernel);
             }

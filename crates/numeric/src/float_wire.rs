@@ -3,7 +3,7 @@
 //! ATP's workers send them when a fixed-point sum has left 32 bits ([`static_fixed`](crate::static_fixed), ATP §3.8).
 //! Whoever adds them decides in which order, and so what the sum is; nothing here rounds but the way back.
 
-use crate::{check_length, scalar as kernel};
+use crate::{check_length, simd as kernel};
 
 macro_rules! float_wire_format {
     ($name:literal, $bits:ty, $write:ident = $write_kernel:ident, $read:ident = $read_kernel:ident) => {

@@ -11,7 +11,7 @@
 //! # Panics
 //! Every function panics when its slices' lengths do not belong together.
 
-use crate::{check_length, scalar as kernel};
+use crate::{check_length, simd as kernel};
 
 /// Units of one. Exact in f32 and f64.
 pub(crate) const SCALE: f64 = 1e8;

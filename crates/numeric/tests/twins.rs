@@ -10,7 +10,8 @@ mod common;
 use std::borrow::Cow;
 
 use common::{Random, levels};
-use fanin_numeric::{accumulate, bfloat_wire, block_fixed, byte_wire, half_wire, integer, limit_kernel_level};
+use fanin_numeric::limit_kernel_level;
+use fanin_numeric::{accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, integer, static_fixed};
 
 /// Inputs of one comparison, each longer than any slice taken from it.
 struct Inputs {
@@ -210,6 +211,84 @@ fn narrow_kernels() -> Vec<(&'static str, Kernel)> {
     ]
 }
 
+fn atp_kernels() -> Vec<(&'static str, Kernel)> {
+    use {float_wire as float, static_fixed as fixed};
+    vec![
+        ("static_fixed::quantize_f32", to_payload!(4, f32s, |v, _, out| fixed::quantize_f32(v, out))),
+        // At the values' own scale most of them leave 32 bits; at this one few do.
+        ("static_fixed::quantize_f32, small", |i, p| {
+            let small: Vec<f32> = p.of(&i.f32s, 1).iter().map(|x| x * i.f * 1e-8).collect();
+            payload(p, 4, |out| fixed::quantize_f32(&small, out))
+        }),
+        ("static_fixed::quantize_f16", to_payload!(4, u16s, |v, _, out| fixed::quantize_f16(v, out))),
+        ("static_fixed::quantize_bf16", to_payload!(4, u16s, |v, _, out| fixed::quantize_bf16(v, out))),
+        (
+            "static_fixed::dequantize_f32",
+            to_typed!(4, F32_FILL, f32::to_ne_bytes, |b, i: &Inputs, out| fixed::dequantize_f32(b, i.divisor, out)),
+        ),
+        (
+            "static_fixed::dequantize_f16",
+            to_typed!(4, 7, u16::to_ne_bytes, |b, i: &Inputs, out| fixed::dequantize_f16(b, i.divisor, out)),
+        ),
+        (
+            "static_fixed::dequantize_bf16",
+            to_typed!(4, 7, u16::to_ne_bytes, |b, i: &Inputs, out| fixed::dequantize_bf16(b, i.divisor, out)),
+        ),
+        ("float_wire::write_f32", to_payload!(4, f32s, |v, _, out| float::write_f32(v, out))),
+        ("float_wire::write_f16", to_payload!(4, u16s, |v, _, out| float::write_f16(v, out))),
+        ("float_wire::write_bf16", to_payload!(4, u16s, |v, _, out| float::write_bf16(v, out))),
+        (
+            "float_wire::read_f32",
+            to_typed!(4, F32_FILL, f32::to_ne_bytes, |b, i: &Inputs, out| float::read_f32(b, i.divisor, out)),
+        ),
+        (
+            "float_wire::read_f16",
+            to_typed!(4, 7, u16::to_ne_bytes, |b, i: &Inputs, out| float::read_f16(b, i.divisor, out)),
+        ),
+        (
+            "float_wire::read_bf16",
+            to_typed!(4, 7, u16::to_ne_bytes, |b, i: &Inputs, out| float::read_bf16(b, i.divisor, out)),
+        ),
+        ("static_fixed::add", verb!(4, |p: &mut [u8], s: &mut [i32]| static_fixed::add(p, s))),
+        // Sums at and around both ends, which random ones hardly meet.
+        ("static_fixed::add at the ends", |i, p| {
+            slot_and_payload(i, p, 4, |payload, slot| {
+                bring_to_the_ends(slot, payload);
+                static_fixed::add(payload, slot);
+            })
+        }),
+        ("static_fixed::is_saturated", |i, p| {
+            // Of each place alone as well, so that one mark among many counts.
+            let mut slot = p.of(&i.i32s, 1).iter().map(|x| x >> 1).collect::<Vec<_>>();
+            let mut found = vec![u8::from(static_fixed::is_saturated(&slot))];
+            for at in (0..slot.len()).step_by(slot.len() / 40 + 1) {
+                let kept = std::mem::replace(&mut slot[at], if at % 2 == 0 { i32::MIN } else { i32::MAX });
+                found.push(u8::from(static_fixed::is_saturated(&slot)));
+                slot[at] = kept;
+            }
+            found
+        }),
+    ]
+}
+
+/// Makes pairs of the outermost values, their neighbours and small ones of either sign.
+fn bring_to_the_ends(slot: &mut [i32], payload: &mut [u8]) {
+    let near = |bits: i32| match bits.rem_euclid(7) {
+        0 => i32::MIN,
+        1 => i32::MAX,
+        2 => i32::MIN + 1 + (bits >> 28 & 3),
+        3 => i32::MAX - 1 - (bits >> 28 & 3),
+        4 => (bits >> 20) % 3,
+        5 => bits | 0x4000_0000,
+        _ => bits,
+    };
+    for (sum, word) in slot.iter_mut().zip(payload.chunks_exact_mut(4)) {
+        let units = i32::from_be_bytes([word[0], word[1], word[2], word[3]]);
+        word.copy_from_slice(&near(units).to_be_bytes());
+        *sum = near(*sum ^ units.rotate_left(7));
+    }
+}
+
 fn integer_kernels() -> Vec<(&'static str, Kernel)> {
     use integer::*;
     vec![
@@ -306,7 +385,8 @@ fn compare(kernels: &[(&'static str, Kernel)], inputs: &Inputs, places: &[Place]
 
 #[test]
 fn every_level_writes_the_same_bits() {
-    let kernels: Vec<_> = [scaled_kernels(), narrow_kernels(), integer_kernels(), switch_kernels()].concat();
+    let kernels: Vec<_> =
+        [scaled_kernels(), narrow_kernels(), atp_kernels(), integer_kernels(), switch_kernels()].concat();
     let mut random = Random(1);
     let lengths = 0..=200;
     let inputs = random_inputs(&mut random);
@@ -323,7 +403,7 @@ fn every_level_writes_the_same_bits() {
     // Ten million values through each kernel that rounds, two million through the others, in long blocks that are not
     // whole vectors.
     let place = Place::inside(1, ELEMENTS_MAX - 3);
-    let rounding = [scaled_kernels(), narrow_kernels()].concat();
+    let rounding = [scaled_kernels(), narrow_kernels(), atp_kernels()].concat();
     let exact = [integer_kernels(), switch_kernels()].concat();
     for block in 0..10_000_000 / place.count + 1 {
         let inputs = random_inputs(&mut random);

@@ -1,11 +1,11 @@
 //! Membership of one worker in one job.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use fanin_host::{
-    Algorithm, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, SessionConfig, Transport, WireFormat,
+    Algorithm, CollectiveKind, DataType, ElementFormat, Leave, ReduceOp, Request, SessionConfig, Transport, WireFormat,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,11 +15,15 @@ use crate::errors::{exception, invalid};
 use crate::ticket::{SIGNAL_CHECK_INTERVAL, Ticket, seconds_to_duration};
 use crate::totals::{Account, Totals};
 
+/// Larger collectives are left to the session's threads: a wake-up is nothing to them, and they were slower otherwise where
+/// ranks outnumber cores.
+const CARRY_BYTES_MAX: usize = 256 << 10;
+
 /// A place in a job on a switch.
 #[pyclass(frozen, module = "fanin._fanin")]
 pub struct Session {
-    /// Empty once closed. Submitters share it, closing takes it.
-    inner: RwLock<Option<fanin_host::Session>>,
+    /// Empty once closed. Who uses it holds a share for that time, so that nobody waits at the lock while packets are carried.
+    inner: Mutex<Option<Arc<fanin_host::Session>>>,
     process_id: u32,
     totals: Arc<Totals>,
     /// Control address of the switch.
@@ -96,14 +100,17 @@ impl Session {
         let inner = connect_interruptibly(py, config)?;
         let totals = Arc::new(Totals::default());
         let transport = inner.transport();
-        let inner = RwLock::new(Some(inner));
+        let inner = Mutex::new(Some(Arc::new(inner)));
         Ok(Session { inner, process_id: std::process::id(), totals, controller, transport })
     }
 
     /// Starts a collective on raw memory; `element_count` counts the full
-    /// (larger) buffer. `keep_alive` is held until the ticket is done.
+    /// (larger) buffer. `keep_alive` is held until the ticket is done. A caller
+    /// that would only wait says for how long (`carry_s`) it carries the packets
+    /// itself instead.
     #[pyo3(signature = (
         kind, data_type, operator, root, input_address, output_address, element_count, label, keep_alive = None,
+        carry_s = 0.0,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn submit(
@@ -117,21 +124,28 @@ impl Session {
         element_count: usize,
         label: &str,
         keep_alive: Option<Py<PyAny>>,
+        carry_s: f64,
         py: Python<'_>,
     ) -> PyResult<Ticket> {
         let kind = parse_kind(kind, root)?;
-        let request = Request {
-            kind,
-            data_type: parse_data_type(data_type)?,
-            operator: parse_operator(operator)?,
-            input: input_address as *const u8,
-            output: output_address as *mut u8,
-            element_count,
-            label: label.to_owned(),
+        let (data_type, operator, label) = (parse_data_type(data_type)?, parse_operator(operator)?, label.to_owned());
+        let (input, output) = (input_address, output_address);
+        // Made where it is needed, because pointers may not go where the GIL is released.
+        let request = move || {
+            let (input, output) = (input as *const u8, output as *mut u8);
+            Request { kind, data_type, operator, input, output, element_count, label }
         };
-        // SAFETY: the caller vouches for the addresses and their sizes; what owns the memory is in `keep_alive`, which the
-        // callback below holds until no lane touches it any more.
-        let submitted = self.with(|session| unsafe { session.submit(request) })?;
+        let mut signal = Ok(());
+        let is_small = element_count * data_type.bytes() <= CARRY_BYTES_MAX;
+        let submitted = if carry_s > 0.0 && is_small {
+            let limit = seconds_to_duration(carry_s).min(SIGNAL_CHECK_INTERVAL);
+            // SAFETY: as below.
+            self.with(|session| unsafe { carry(py, session, request, limit, &mut signal) })?
+        } else {
+            // SAFETY: the caller vouches for the addresses and their sizes; what owns the memory is in `keep_alive`, which the
+            // callback below holds until no lane touches it any more.
+            self.with(|session| unsafe { session.submit(request()) })?
+        };
         let ticket = submitted.map_err(|error| exception(py, &error))?;
         let account = Account::new(&self.totals, kind_name(kind));
         let end = account.clone();
@@ -140,6 +154,7 @@ impl Session {
             // PyO3 defers the release to the next holder of the GIL, so this thread never waits for Python.
             drop(keep_alive);
         }));
+        signal?;
         Ok(Ticket::new(ticket, account))
     }
 
@@ -181,7 +196,13 @@ impl Session {
     fn close(&self, py: Python<'_>) {
         if self.check_process().is_ok() {
             // Closing waits for threads; taking the session out first lets submitters see the end at once.
-            py.detach(|| drop(self.take()));
+            py.detach(|| {
+                if let Some(session) = self.take() {
+                    session.begin_close();
+                    // Where another thread carries packets at this moment, its share is the last, and it waits in place of this one.
+                    drop(session);
+                }
+            });
         }
     }
 }
@@ -190,14 +211,15 @@ impl Session {
     fn with<T>(&self, use_it: impl FnOnce(&fanin_host::Session) -> T) -> PyResult<T> {
         // Before the lock: in a forked child another thread's hold on it would never end.
         self.check_process()?;
-        match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(session) => Ok(use_it(session)),
-            None => Err(invalid("the session is closed")),
-        }
+        let shared = self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(session) = shared else { return Err(invalid("the session is closed")) };
+        let result = use_it(&session);
+        leave_to_threads(session);
+        Ok(result)
     }
 
-    fn take(&self) -> Option<fanin_host::Session> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner).take()
+    fn take(&self) -> Option<Arc<fanin_host::Session>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn check_process(&self) -> PyResult<()> {
@@ -218,11 +240,44 @@ impl Drop for Session {
         if std::process::id() != self.process_id {
             // A forked child has the session's memory but not its threads, so it must not wait for them.
             std::mem::forget(inner);
-        } else if inner.is_some() {
-            // No waiting for threads here, where the GIL is held: they end by themselves.
-            std::thread::spawn(move || drop(inner));
+        } else if let Some(session) = inner {
+            leave_to_threads(session);
         }
     }
+}
+
+/// Gives a share back. The last one ends the session, which waits for its threads: not here, where the GIL may be held.
+fn leave_to_threads(session: Arc<fanin_host::Session>) {
+    if let Some(last) = Arc::into_inner(session) {
+        std::thread::spawn(move || drop(last));
+    }
+}
+
+/// Starts a collective and does what there is to do for `limit`, without the GIL. `signal` gets what a signal's handler raised.
+///
+/// # Safety
+/// As for [`fanin_host::Session::submit`].
+unsafe fn carry(
+    py: Python<'_>,
+    session: &fanin_host::Session,
+    request: impl FnOnce() -> Request + Send,
+    limit: Duration,
+    signal: &mut PyResult<()>,
+) -> Result<fanin_host::Ticket, fanin_host::Error> {
+    py.detach(|| {
+        let raised = Mutex::new(Ok(()));
+        let is_interrupted = || {
+            let checked = Python::attach(|py| py.check_signals());
+            let is_raised = checked.is_err();
+            *raised.lock().unwrap_or_else(PoisonError::into_inner) = checked;
+            is_raised
+        };
+        let leave = Leave { after: Instant::now() + limit, is_interrupted: &is_interrupted };
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { session.run_or_leave(request(), leave) };
+        *signal = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
+        ticket
+    })
 }
 
 fn connect_interruptibly(py: Python<'_>, config: SessionConfig) -> PyResult<fanin_host::Session> {

@@ -74,3 +74,4 @@ pub use error::Error;
 pub use group::{Aborter, Group};
 pub use region::Region;
 pub use uplink::{Uplink, WindowDone};
+pub use wait::Leave;

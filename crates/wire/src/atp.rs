@@ -116,6 +116,11 @@ impl Header {
         Ok((header, payload))
     }
 
+    /// Reads the header of what may be no whole or valid datagram, for tools that make one of it.
+    pub fn parse_unchecked(datagram: &[u8]) -> Option<Header> {
+        Header::decode(datagram.first_chunk()?).ok()
+    }
+
     #[inline(always)]
     fn decode(bytes: &[u8; ATP_HEADER_BYTES]) -> Result<Header, ParseError> {
         let codes = bytes[ATP_FORMAT_AND_OPERATOR_OFFSET];

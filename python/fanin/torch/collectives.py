@@ -78,7 +78,7 @@ class Collectives:
         plan = self._group.plan_move(tensors[0])
         if plan.reason is not None:
             return self._to_gloo("broadcast", plan.reason, tensors, "broadcast", tensors, opts)
-        call = Call(self._group, "broadcast", opts)
+        call = Call(self._group, "broadcast", opts, len(tensors))
         for tensor in tensors:
             buffer, back = contiguous(tensor)
             call.submit(plan, opts.rootRank, buffer, buffer, buffer.nbytes)
@@ -198,7 +198,7 @@ class Collectives:
     # Parts
 
     def _all_reduce_each(self, tensors: list[Tensor], opts: Any) -> Any:
-        call = Call(self._group, "all_reduce", opts)
+        call = Call(self._group, "all_reduce", opts, len(tensors))
         for tensor in tensors:
             plan = self._group.plan_reduction("all_reduce", tensor, opts.reduceOp)
             if plan.reason is not None:
@@ -213,7 +213,7 @@ class Collectives:
         return call.work(tensors)
 
     def _reduce_scatter_each(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Any:
-        call = Call(self._group, "reduce_scatter", opts)
+        call = Call(self._group, "reduce_scatter", opts, len(inputs))
         name = "reduce_scatter_single" if hasattr(self._group.gloo, "reduce_scatter_single") else "_reduce_scatter_base"
         for output, input in zip(outputs, inputs, strict=True):
             _check_sizes("reduce_scatter", output.numel(), input.numel(), self._group.size, output.dtype, input.dtype)
@@ -229,7 +229,7 @@ class Collectives:
         return call.work(outputs)
 
     def _all_gather_each(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Any:
-        call = Call(self._group, "all_gather", opts)
+        call = Call(self._group, "all_gather", opts, len(inputs))
         for output, input in zip(outputs, inputs, strict=True):
             _check_sizes("all_gather", input.numel(), output.numel(), self._group.size, input.dtype, output.dtype)
             target, back = output_buffer(output)
@@ -238,7 +238,7 @@ class Collectives:
         return call.work(outputs)
 
     def _all_gather_lists(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
-        call = Call(self._group, "all_gather", opts)
+        call = Call(self._group, "all_gather", opts, len(inputs))
         for parts, input in zip(outputs, inputs, strict=True):
             flat = torch.empty(input.numel() * self._group.size, dtype=input.dtype, device=input.device)
             self._gather_into(call, flat, input, opts)

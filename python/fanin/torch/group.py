@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,6 +22,7 @@ from torch.distributed import PrefixStore, ProcessGroupGloo
 from fanin import _fanin
 from fanin.config import Config, load
 from fanin.rendezvous import connect, stop_local_switch
+from fanin.session import CARRY_S
 from fanin.telemetry import Ledger
 from fanin.torch.cuda import CudaStager
 from fanin.torch.policy import P4APP_REASON, Plan, plan_all_reduce_p4app, plan_group, plan_move, plan_reduction
@@ -163,12 +165,16 @@ class Group:
 class Call:
     """Builds the ``Work`` of one c10d call out of one request per tensor."""
 
-    def __init__(self, group: Group, kind: str, options: Any) -> None:
+    def __init__(self, group: Group, kind: str, options: Any, request_count: int = 1) -> None:
         self._group, self._kind = group, kind
         timeout = getattr(options, "timeout", None)
         # c10d marks "not given" with -1 ms.
-        self._timeout = timeout if timeout is not None and timeout > timedelta(0) else group.wait_timeout
+        timeout = timeout if timeout is not None and timeout > timedelta(0) else group.wait_timeout
+        timeout_s = None if timeout is None else timeout.total_seconds()
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._is_async = bool(getattr(options, "asyncOp", True))
+        # c10d waits at once for what is not asynchronous. Several requests are better all started first.
+        self._carry_s = 0.0 if self._is_async or request_count > 1 else min(CARRY_S, timeout_s or CARRY_S)
         self._parts: list[Part] = []
         self._finishes: list[Finish] = []
 
@@ -194,6 +200,7 @@ class Call:
                 element_count,
                 "",
                 (source, target),
+                self._carry_s,
             )
         except _fanin.FaninError as error:
             raise backend_error(error) from error
@@ -206,7 +213,7 @@ class Call:
         group.ledger.submitted(self._kind, 0)
         try:
             session = group.session(torch.device("cpu"))
-            ticket = session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "")
+            ticket = session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "", carry_s=self._carry_s)
         except _fanin.FaninError as error:
             raise backend_error(error) from error
         self._parts += [TicketPart(ticket), *earlier]
@@ -227,7 +234,7 @@ class Call:
             self._parts,
             tensors,
             finishes=self._finishes,
-            timeout=self._timeout,
+            deadline=self._deadline,
         )
         if self._is_async and self._finishes:
             # The caller may drop the handle, so somebody else has to run the finish steps.

@@ -74,14 +74,14 @@ class FaninWork(Work):
         tensors: list[Any],
         *,
         finishes: Sequence[Callable[[], None]] = (),
-        timeout: timedelta | None = None,
+        deadline: float | None = None,
     ) -> None:
         super().__init__()
         self._completer = completer
         self._parts = parts
         self._tensors = tensors
         self._finishes = finishes
-        self._deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        self._deadline = deadline
         self._lock = threading.Lock()
         self._settled = False
         self._finished: list[tuple[torch.device, torch.cuda.Event]] = []

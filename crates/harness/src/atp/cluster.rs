@@ -1,5 +1,7 @@
 //! A scenario while it runs.
 
+mod by_hand;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
@@ -13,6 +15,8 @@ use fanin_protocol::time::{Span, Time};
 use fanin_wire::atp::ElementFormat;
 use fanin_wire::generated::ATP_HEADER_BYTES;
 
+pub(super) use by_hand::Sent;
+
 use super::plan::ELEMENT_COUNT_MAX;
 use super::{JobPlan, Scenario, Violation, oracle};
 
@@ -21,14 +25,14 @@ const RESEND_TIMEOUTS: [Span; 3] = [Span::from_ms(20), Span::from_ms(2), Span::f
 
 /// Numbers of endpoints, switches and servers in the cluster's vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Node {
+pub(super) enum Node {
     Worker(usize),
     Switch(usize),
     Server(usize),
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(super) enum Event {
     Arrive { from: Node, to: Node, packet: Vec<u8> },
     Start { worker: usize },
     Wake { worker: usize },
@@ -117,6 +121,8 @@ pub struct Cluster {
     /// By job, then lane.
     servers: Vec<Server>,
     links: BTreeMap<(Node, Node), Link>,
+    /// Where nobody but the caller carries packets and lets time pass.
+    by_hand: Option<Vec<Sent>>,
     random: Random,
     summary: Summary,
 }
@@ -184,6 +190,7 @@ impl Cluster {
             switches: Vec::new(),
             servers: Vec::new(),
             links: BTreeMap::new(),
+            by_hand: None,
             summary: Summary::default(),
             scenario,
         };
@@ -277,11 +284,14 @@ impl Cluster {
     }
 
     fn schedule(&mut self, at: Time, event: Event) {
+        if self.by_hand.is_some() {
+            return;
+        }
         self.scheduled += 1;
         self.events.push(Reverse((at, self.scheduled, event)));
     }
 
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.endpoints.iter().all(|endpoint| self.cannot_finish(endpoint) || self.has_finished(endpoint))
     }
 
@@ -294,7 +304,7 @@ impl Cluster {
         self.scenario.jobs[endpoint.job].death.is_some_and(|(_, at)| at <= self.now)
     }
 
-    fn step(&mut self, event: Event) -> Result<(), String> {
+    pub(super) fn step(&mut self, event: Event) -> Result<(), String> {
         match event {
             Event::Arrive { from, to: Node::Switch(switch), packet } => self.at_switch(from, switch, &packet),
             Event::Arrive { to: Node::Server(server), packet, .. } => self.at_server(server, &packet),
@@ -328,6 +338,9 @@ impl Cluster {
     }
 
     fn send(&mut self, from: Node, to: Node, packet: &[u8]) {
+        if let Some(sent) = &mut self.by_hand {
+            return sent.push(Sent { from, to, packet: packet.to_vec(), is_damaged: false });
+        }
         let seed = self.scenario.seed ^ (self.links.len() as u64) << 40;
         let config: &LinkConfig = &self.scenario.link;
         let link = self.links.entry((from, to)).or_insert_with(|| Link::new(config.clone(), seed));
@@ -435,7 +448,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn at_the_end(&mut self) -> Result<(), String> {
+    pub(super) fn at_the_end(&mut self) -> Result<(), String> {
         for (number, endpoint) in self.endpoints.iter().enumerate() {
             if !self.cannot_finish(endpoint) && !self.has_finished(endpoint) {
                 let oldest = endpoint.worker.oldest_outstanding();

@@ -5,6 +5,7 @@
 
 mod cluster;
 pub mod exhaustive;
+pub mod operations;
 mod oracle;
 mod plan;
 

@@ -8,6 +8,9 @@ use fanin_wire::{ElementFormat, Operator};
 
 /// Largest payload of every scenario, in elements.
 pub const ELEMENT_COUNT_MAX: u16 = 8;
+/// Contributions that a job of a seed's scenario aims at, and of a small one.
+const CONTRIBUTIONS_AIM: u64 = 600;
+const CONTRIBUTIONS_AIM_SMALL: u64 = 30;
 /// Faults stop here at the latest.
 const FAULTS_UNTIL_MAX: Span = Span::from_ms(60);
 
@@ -64,7 +67,7 @@ impl Scenario {
         let calm = random.chance(100_000);
         let job_count = if calm { 1 } else { *random.choose(&[1, 1, 2, 2, 3]) };
         let link = link(&mut random, calm);
-        let jobs = (0..job_count).map(|number| job(&mut random, number, calm)).collect();
+        let jobs = (0..job_count).map(|number| job(&mut random, number, calm, CONTRIBUTIONS_AIM)).collect();
         Scenario {
             seed,
             jobs,
@@ -74,6 +77,26 @@ impl Scenario {
             ecn_ppm: if !calm && random.flip() { *random.choose(&[1_000, 30_000, 500_000]) } else { 0 },
             switch_restart: (!calm && random.chance(100_000)).then(|| Time::ZERO + random.span_up_to(Span::from_ms(8))),
             calm,
+        }
+    }
+}
+
+impl Scenario {
+    /// A scenario for somebody who chooses every step: few chunks, nothing that happens by itself but long queues.
+    pub fn small(seed: u64) -> Scenario {
+        let mut random = Random::new(seed ^ 0x5a1);
+        let job_count = *random.choose(&[1, 1, 2]);
+        let plan = |number| JobPlan { death: None, ..job(&mut random, number, false, CONTRIBUTIONS_AIM_SMALL) };
+        let jobs = (0..job_count).map(plan).collect();
+        Scenario {
+            seed,
+            jobs,
+            slot_count: *random.choose(&[1, 2, 3, 8]),
+            slot_age_max: Span::from_ms(random.within(1, 40)),
+            link: LinkConfig::default(),
+            ecn_ppm: *random.choose(&[0, 30_000]),
+            switch_restart: None,
+            calm: false,
         }
     }
 }
@@ -101,11 +124,11 @@ fn link(random: &mut Random, calm: bool) -> LinkConfig {
     config
 }
 
-fn job(random: &mut Random, number: u32, calm: bool) -> JobPlan {
+fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> JobPlan {
     let tree = tree(random);
     let worker_count = tree.worker_count();
     let window_max = *random.choose(&[4, 8, 32]);
-    let aim = (600 / u64::from(worker_count)).max(8);
+    let aim = (contributions_aim / u64::from(worker_count)).max(8);
     let mut collectives = Vec::new();
     let mut chunks = 0;
     while chunks < aim {

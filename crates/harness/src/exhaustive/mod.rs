@@ -9,8 +9,8 @@
 pub(crate) mod graph;
 pub(crate) mod hash;
 mod model;
-mod node;
-mod packet;
+pub(crate) mod node;
+pub(crate) mod packet;
 mod state;
 
 use std::collections::{HashMap, VecDeque};

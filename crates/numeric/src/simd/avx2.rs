@@ -5,6 +5,7 @@
 
 use core::arch::x86_64::*;
 
+use super::atp_kernels::atp_kernels;
 use super::kernels::kernels;
 use super::narrow_kernels::narrow_kernels;
 use super::sums::sums;
@@ -20,6 +21,7 @@ type Bytes = __m128i;
 kernels!("avx2,f16c");
 sums!("avx2,f16c");
 narrow_kernels!("avx2,f16c");
+atp_kernels!("avx2,f16c");
 
 /// # Safety
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.
@@ -262,6 +264,38 @@ lanes! {
         let is_exact = _mm256_cmpeq_epi32(and_i32(units, splat_i32(0xff)), zero);
         let sticky = or_i32(and_i32(units, splat_i32(!0xff)), splat_i32(0x80));
         _mm256_blendv_epi8(sticky, units, or_i32(is_small, is_exact))
+    }
+
+    /// See the scalar twin. The minimum keeps a NaN of its second operand, and converting makes `i32::MIN` of it, as of what
+    /// is too small.
+    fn to_units(value: Floats) -> Ints {
+        let half = |value| {
+            let scaled = _mm256_mul_pd(_mm256_cvtps_pd(value), _mm256_set1_pd(SCALE));
+            _mm256_cvtpd_epi32(_mm256_min_pd(_mm256_set1_pd(i32::MAX.into()), scaled))
+        };
+        _mm256_set_m128i(half(_mm256_extractf128_ps::<1>(value)), half(_mm256_castps256_ps128(value)))
+    }
+
+    /// Times `inverse` in f64, rounded to f32 once.
+    fn from_units(units: Ints, inverse: f64) -> Floats {
+        let half = |units| _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_cvtepi32_pd(units), _mm256_set1_pd(inverse)));
+        _mm256_set_m128(half(_mm256_extracti128_si256::<1>(units)), half(_mm256_castsi256_si128(units)))
+    }
+
+    /// All bits in the lanes that hold an outermost value.
+    fn extremes(units: Ints) -> Ints {
+        let least = _mm256_cmpeq_epi32(units, splat_i32(i32::MIN));
+        or_i32(least, _mm256_cmpeq_epi32(units, splat_i32(i32::MAX)))
+    }
+
+    /// The sum; the outermost value of its sign where it overflows; an outermost operand where there is one, the first of two.
+    fn add_sticky(sum: Ints, units: Ints) -> Ints {
+        let wrapped = add_i32(sum, units);
+        // Both operands have another sign than the result.
+        let overflow = and_i32(xor_i32(sum, wrapped), xor_i32(units, wrapped));
+        let end = xor_i32(sign_mask(sum), splat_i32(i32::MAX));
+        let total = _mm256_blendv_epi8(wrapped, end, sign_mask(overflow));
+        _mm256_blendv_epi8(_mm256_blendv_epi8(total, units, extremes(units)), sum, extremes(sum))
     }
 
     fn swap_bytes(words: Ints) -> Ints {

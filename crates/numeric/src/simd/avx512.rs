@@ -5,6 +5,7 @@
 
 use core::arch::x86_64::*;
 
+use super::atp_kernels::atp_kernels;
 use super::avx2;
 use super::kernels::kernels;
 use super::narrow_kernels::narrow_kernels;
@@ -21,6 +22,7 @@ type Bytes = __m128i;
 kernels!("avx512f,avx512bw,avx512vl,f16c");
 sums!("avx512f,avx512bw,avx512vl,f16c");
 narrow_kernels!("avx512f,avx512bw,avx512vl,f16c");
+atp_kernels!("avx512f,avx512bw,avx512vl,f16c");
 
 /// # Safety
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.
@@ -230,6 +232,45 @@ lanes! {
         let needs_it = _mm512_mask_test_epi32_mask(is_large, units, splat_i32(0xff));
         let sticky = or_i32(and_i32(units, splat_i32(!0xff)), splat_i32(0x80));
         _mm512_mask_mov_epi32(units, needs_it, sticky)
+    }
+
+    /// See the scalar twin. The minimum keeps a NaN of its second operand, and converting makes `i32::MIN` of it, as of what
+    /// is too small.
+    fn to_units(value: Floats) -> Ints {
+        let half = |value| {
+            let scaled = _mm512_mul_pd(_mm512_cvtps_pd(value), _mm512_set1_pd(SCALE));
+            _mm512_cvtpd_epi32(_mm512_min_pd(_mm512_set1_pd(i32::MAX.into()), scaled))
+        };
+        let upper = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(value)));
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(half(_mm512_castps512_ps256(value))), half(upper))
+    }
+
+    /// Times `inverse` in f64, rounded to f32 once.
+    fn from_units(units: Ints, inverse: f64) -> Floats {
+        let half = |units| _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_cvtepi32_pd(units), _mm512_set1_pd(inverse)));
+        let lower = _mm512_castps_pd(_mm512_castps256_ps512(half(_mm512_castsi512_si256(units))));
+        let upper = _mm256_castps_pd(half(_mm512_extracti64x4_epi64::<1>(units)));
+        _mm512_castpd_ps(_mm512_insertf64x4::<1>(lower, upper))
+    }
+
+    /// All bits in the lanes that hold an outermost value.
+    fn extremes(units: Ints) -> Ints {
+        _mm512_maskz_mov_epi32(is_extreme(units), splat_i32(-1))
+    }
+
+    /// The two outermost values are next to each other where the order wraps.
+    fn is_extreme(units: Ints) -> __mmask16 {
+        _mm512_cmple_epu32_mask(add_i32(units, splat_i32(i32::MIN + 1)), splat_i32(1))
+    }
+
+    /// The sum; the outermost value of its sign where it overflows; an outermost operand where there is one, the first of two.
+    fn add_sticky(sum: Ints, units: Ints) -> Ints {
+        let wrapped = add_i32(sum, units);
+        // Both operands have another sign than the result.
+        let overflow = and_i32(xor_i32(sum, wrapped), xor_i32(units, wrapped));
+        let end = xor_i32(sign_mask(sum), splat_i32(i32::MAX));
+        let total = _mm512_mask_mov_epi32(wrapped, _mm512_cmplt_epi32_mask(overflow, splat_i32(0)), end);
+        _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(total, is_extreme(units), units), is_extreme(sum), sum)
     }
 
     fn swap_bytes(words: Ints) -> Ints {

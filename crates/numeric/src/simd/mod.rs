@@ -4,6 +4,8 @@
 //! for their registers and instantiate the kernels. `sums.rs` does the same for the kernels of [`crate::sum`]. `scalar` is the third instance and the reference.
 
 #[cfg(target_arch = "x86_64")]
+mod atp_kernels;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -96,6 +98,21 @@ dispatch! {
     fn overwrite_bfloat(payload: &[u8], slot: &mut [i32]);
     fn add_bfloat(payload: &[u8], slot: &mut [i32]);
     fn emit_bfloat(slot: &[i32], payload: &mut [u8]);
+
+    fn quantize_units_f32(values: &[f32], payload: &mut [u8]);
+    fn quantize_units_f16(values: &[u16], payload: &mut [u8]);
+    fn quantize_units_bf16(values: &[u16], payload: &mut [u8]);
+    fn dequantize_units_f32(payload: &[u8], inverse: f64, out: &mut [f32]);
+    fn dequantize_units_f16(payload: &[u8], inverse: f64, out: &mut [u16]);
+    fn dequantize_units_bf16(payload: &[u8], inverse: f64, out: &mut [u16]);
+    fn write_plain_f32(values: &[f32], payload: &mut [u8]);
+    fn write_plain_f16(values: &[u16], payload: &mut [u8]);
+    fn write_plain_bf16(values: &[u16], payload: &mut [u8]);
+    fn read_plain_f32(payload: &[u8], divisor: f32, out: &mut [f32]);
+    fn read_plain_f16(payload: &[u8], divisor: f32, out: &mut [u16]);
+    fn read_plain_bf16(payload: &[u8], divisor: f32, out: &mut [u16]);
+    fn add_units(payload: &[u8], slot: &mut [i32]);
+    fn has_extreme(slot: &[i32]) -> bool;
 
     fn i32_to_payload(values: &[i32], flip: i32, payload: &mut [u8]);
     fn payload_to_i32(payload: &[u8], flip: i32, out: &mut [i32]);

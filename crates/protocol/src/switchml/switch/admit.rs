@@ -48,7 +48,7 @@ pub(super) fn fanin(job: &Job, header: &fanin::Header) -> Result<Contribution, D
         return Err(DropReason::StaleToken);
     }
     // A sum for a rank that does not exist would reach nobody.
-    let has_receiver = header.destination == RANK_ALL || header.destination < config.worker_count;
+    let has_receiver = header.destination == RANK_ALL || header.destination < job.destination_count;
     if header.worker_rank >= config.worker_count || !has_receiver {
         return Err(DropReason::BadRank);
     }
@@ -89,8 +89,9 @@ pub(super) fn probe(job: &Job, header: &fanin::Header) -> Result<(), DropReason>
     Ok(())
 }
 
+/// Whether slot and parity follow from the chunk.
 #[inline(always)]
-fn slot_matches_chunk(job: &Job, header: &fanin::Header) -> bool {
+pub(super) fn slot_matches_chunk(job: &Job, header: &fanin::Header) -> bool {
     let slots = job.config.slots_per_lane;
     let slot_index = u32::from(header.slot_index);
     (slot_index as usize) < job.slots.len()

@@ -93,7 +93,7 @@ pub fn without_payload(aggregate: &[u8], has_checksum: bool, output: &mut [u8]) 
 }
 
 /// How a job's datagrams are written.
-fn seal(header: &fanin::Header, has_checksum: bool, datagram: &mut [u8]) {
+pub(super) fn seal(header: &fanin::Header, has_checksum: bool, datagram: &mut [u8]) {
     if has_checksum { header.seal(datagram) } else { header.seal_unsummed(datagram) }
 }
 

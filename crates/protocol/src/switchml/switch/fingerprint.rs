@@ -22,7 +22,7 @@ impl Switch {
 }
 
 impl Job {
-    fn hash_state(&self, hasher: &mut impl Hasher) {
+    pub(super) fn hash_state(&self, hasher: &mut impl Hasher) {
         (self.config.job_id, self.config.job_token).hash(hasher);
         for (copy, values) in self.slots.iter().flatten().zip(self.values_by_copy()) {
             copy.hash(hasher);

@@ -95,6 +95,8 @@ pub struct JobCounters {
 #[derive(Clone)]
 pub(super) struct Job {
     pub config: JobConfig,
+    /// Ranks that a sum may be for: the workers, wherever they are.
+    pub destination_count: u16,
     pub counters: JobCounters,
     /// When each rank's last admitted packet arrived.
     pub last_seen: Vec<Option<Time>>,
@@ -118,6 +120,7 @@ impl Job {
         let values = vec![0; value_count + LINE_ELEMENTS];
         Job {
             config,
+            destination_count: config.worker_count,
             counters: JobCounters { contributions: 0, aggregates: 0, replies: 0, drops: [0; DropReason::ALL.len()] },
             last_seen: vec![None; usize::from(config.worker_count)],
             slots: (0..slot_count as u32).map(|slot| fresh_pair(slot, config.slots_per_lane)).collect(),
@@ -140,7 +143,13 @@ impl Job {
 
     /// Where the elements of a contribution's slot copy lie in `values`.
     pub fn values_range(&self, contribution: &Contribution, element_count: u16) -> core::ops::Range<usize> {
-        let copy = usize::from(contribution.slot_index) * 2 + usize::from(contribution.slot_parity);
+        self.values_of(contribution.slot_index, contribution.slot_parity, element_count)
+    }
+
+    /// Where the elements of a slot copy lie in `values`.
+    #[inline]
+    pub fn values_of(&self, slot_index: u16, slot_parity: u8, element_count: u16) -> core::ops::Range<usize> {
+        let copy = usize::from(slot_index) * 2 + usize::from(slot_parity);
         let start = self.values_first + copy * stride(&self.config);
         start..start + usize::from(element_count)
     }

@@ -16,6 +16,7 @@ mod decide;
 mod dedup;
 mod fingerprint;
 mod job;
+mod leaf;
 mod slot;
 mod snapshot;
 
@@ -28,6 +29,7 @@ use crate::{DropReason, Verdict};
 
 pub use decide::{probe_path, without_payload};
 pub use job::{InstallError, JobConfig, JobCounters, WireFormat};
+pub use leaf::{Leaf, LeafConfig, LeafCounters, LeafVerdict, Receiver, Side};
 pub use snapshot::{JobSnapshot, LaneSnapshot, StuckSlot};
 
 use admit::Contribution;

@@ -1,0 +1,224 @@
+//! The program of a switch below others: it sums what its children send and contributes the sum to its parent as one worker
+//! (SwitchML §7, "Scaling beyond a rack").
+//!
+//! Towards its children a leaf is the switch that [`Switch`](super::Switch) is, and the stages are the same. But a chunk that
+//! is complete here waits for the parent's Aggregate, which takes the place of the sum, answers the children, and is kept for
+//! those that miss it. A leaf has no timer: children ask again, and what they ask about goes up.
+//!
+//! The root is a [`Switch`](super::Switch) whose workers are leaves. Leaves may have leaves below them.
+
+mod above;
+mod below;
+mod config;
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+
+use fanin_wire::fanin;
+
+use super::job::Job;
+use super::slot::SlotCopy;
+use super::{Admitted, InstallError, decide, job_number};
+use crate::time::Time;
+use crate::{DropReason, Verdict};
+
+pub use config::{LeafConfig, Receiver};
+
+/// From where a packet comes to a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// From a child.
+    Below,
+    /// From the parent.
+    Above,
+}
+
+/// The decision about one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeafVerdict {
+    /// `bytes` of output go to the parent: the children's sum, or a question about it.
+    Up {
+        /// Length of the datagram.
+        bytes: usize,
+    },
+    /// Nothing leaves, or what does goes to children. Ranks are children's numbers here; a multicast may be a Refusal.
+    Below(Verdict),
+}
+
+/// Packets of a leaf by outcome; sums to the packets received.
+#[derive(Clone, Debug, Default)]
+pub struct LeafCounters {
+    /// Contributions counted into a slot, those that completed it left out.
+    pub contributions: u64,
+    /// Sums sent up: chunks completed here.
+    pub sums: u64,
+    /// Sums sent up again because the parent lacks them.
+    pub sums_again: u64,
+    /// Questions of children that were passed up.
+    pub queries: u64,
+    /// Aggregates and Refusals from above that were multicast.
+    pub answers: u64,
+    /// Aggregates sent again to one child.
+    pub replies: u64,
+    /// Probes answered.
+    pub probes: u64,
+    /// Queries answered with Missing.
+    pub missing: u64,
+    /// Packets that went no further, by [`DropReason`] in declaration order.
+    pub drops: [u64; DropReason::ALL.len()],
+}
+
+/// One data-plane thread's leaf program.
+#[derive(Clone, Default)]
+pub struct Leaf {
+    /// By job number.
+    jobs: Vec<Option<LeafJob>>,
+    counters: LeafCounters,
+    admitted: Option<Admitted>,
+}
+
+#[derive(Clone)]
+struct LeafJob {
+    config: LeafConfig,
+    /// Its workers are this leaf's children.
+    job: Job,
+    /// By slot and copy: whether the parent's Aggregate is there, and no sum that waits for it.
+    is_answered: Vec<[bool; 2]>,
+}
+
+impl Leaf {
+    /// A leaf without jobs.
+    pub fn new() -> Leaf {
+        Leaf::default()
+    }
+
+    /// Gives a job its slots.
+    ///
+    /// # Errors
+    /// As [`Switch::install`](super::Switch::install); p4app's layout has no room for what leaves tell each other
+    /// ([`InstallError::ElementCount`]).
+    pub fn install(&mut self, config: LeafConfig) -> Result<(), InstallError> {
+        config.check()?;
+        let number = job_number(config.job.job_id);
+        if self.jobs.len() <= number {
+            self.jobs.resize_with(number + 1, || None);
+        }
+        if self.jobs[number].is_some() {
+            return Err(InstallError::JobNumberInUse);
+        }
+        let mut job = Job::new(config.job);
+        job.destination_count = config.receivers.len() as u16;
+        let is_answered = vec![[true; 2]; job.slots.len()];
+        self.jobs[number] = Some(LeafJob { config, job, is_answered });
+        Ok(())
+    }
+
+    /// Frees a job's slots. Returns whether there was such a job.
+    pub fn remove(&mut self, job_id: u32) -> bool {
+        let place = self.jobs.get_mut(job_number(job_id));
+        place.and_then(|job| job.take_if(|job| job.config.job.job_id == job_id)).is_some()
+    }
+
+    /// Handles one packet. What leaves is written to `output`, which must hold the largest datagram of any job, and a header
+    /// at least.
+    pub fn process(&mut self, now: Time, from: Side, packet: &[u8], output: &mut [u8]) -> LeafVerdict {
+        self.admitted = None;
+        let verdict = match self.handle(now, from, packet, output) {
+            Ok(verdict) => verdict,
+            Err(reason) => LeafVerdict::Below(Verdict::Drop(reason)),
+        };
+        self.counters.record(from, &verdict, output);
+        verdict
+    }
+
+    /// Which child sent the packet that `process` handled last, if it was admitted.
+    pub fn admitted(&self) -> Option<Admitted> {
+        self.admitted
+    }
+
+    /// Packets by outcome since the start.
+    pub fn counters(&self) -> &LeafCounters {
+        &self.counters
+    }
+
+    /// Hashes all that decides about later packets, for checkers that must recognise a state.
+    pub fn hash_state(&self, hasher: &mut impl Hasher) {
+        for job in self.jobs.iter().flatten() {
+            job.job.hash_state(hasher);
+            job.is_answered.hash(hasher);
+        }
+    }
+
+    fn handle(&mut self, now: Time, from: Side, packet: &[u8], output: &mut [u8]) -> Result<LeafVerdict, DropReason> {
+        let (header, payload) = fanin::Header::parse_unsummed(packet)?;
+        let place = self.jobs.get_mut(job_number(header.job_id)).and_then(Option::as_mut);
+        let job = place.filter(|job| job.config.job.job_id == header.job_id);
+        if job.as_ref().is_none_or(|job| job.config.job.has_checksum) {
+            fanin::check(packet)?;
+        }
+        match (job, from) {
+            (None, Side::Above) => Err(DropReason::UnknownJob),
+            (None, Side::Below) => Ok(LeafVerdict::Below(decide::refuse(DropReason::UnknownJob, header, true, output))),
+            (Some(job), Side::Above) => job.take_from_above(&header, payload, output),
+            (Some(job), Side::Below) => Ok(job.take_from_below(now, &header, payload, output, &mut self.admitted)),
+        }
+    }
+}
+
+impl LeafJob {
+    fn copy(&self, slot_index: u16, slot_parity: u8) -> &SlotCopy {
+        &self.job.slots[usize::from(slot_index)][usize::from(slot_parity)]
+    }
+
+    fn is_answered(&mut self, slot_index: u16, slot_parity: u8) -> &mut bool {
+        &mut self.is_answered[usize::from(slot_index)][usize::from(slot_parity)]
+    }
+
+    /// The header of what this leaf says to its parent about a chunk that is complete here.
+    fn header_above(&self, kind: fanin_wire::Kind, slot_index: u16, slot_parity: u8, detail: u8) -> fanin::Header {
+        let copy = self.copy(slot_index, slot_parity);
+        fanin::Header {
+            kind,
+            job_id: self.config.job.job_id,
+            job_token: self.config.job.job_token,
+            worker_rank: self.config.rank_above,
+            slot_index,
+            slot_parity,
+            chunk_index: copy.chunk_index,
+            collective_tag: copy.collective_tag,
+            block_exponent_next: copy.block_exponent_next.0,
+            element_count: if kind == fanin_wire::Kind::Query { 0 } else { copy.element_count },
+            element_format: copy.element_format,
+            operator: copy.operator,
+            detail,
+            destination: self.config.destination_above(copy.destination),
+            echo: 0,
+        }
+    }
+}
+
+impl LeafCounters {
+    fn record(&mut self, from: Side, verdict: &LeafVerdict, output: &[u8]) {
+        let counter = match *verdict {
+            LeafVerdict::Up { bytes } => {
+                let is_query = fanin::Header::parse_unchecked(&output[..bytes])
+                    .is_some_and(|header| header.kind == fanin_wire::Kind::Query);
+                match (from, is_query) {
+                    (_, true) => &mut self.queries,
+                    (Side::Below, false) => &mut self.sums,
+                    (Side::Above, false) => &mut self.sums_again,
+                }
+            }
+            LeafVerdict::Below(Verdict::Drop(DropReason::AwaitingOthers)) => &mut self.contributions,
+            LeafVerdict::Below(Verdict::Drop(reason) | Verdict::Refuse { reason, .. }) => {
+                &mut self.drops[reason as usize]
+            }
+            LeafVerdict::Below(Verdict::Reply { .. }) => &mut self.replies,
+            LeafVerdict::Below(Verdict::Missing { .. }) => &mut self.missing,
+            LeafVerdict::Below(Verdict::ProbeReply { .. }) => &mut self.probes,
+            LeafVerdict::Below(Verdict::Multicast { .. }) => &mut self.answers,
+        };
+        *counter += 1;
+    }
+}
