@@ -362,6 +362,7 @@ def test_idle_ranks_use_no_processor_and_outlast_the_timeout(switch: fanin.Local
 
     def work(worker: Worker) -> int:
         worker.push_pull("w", ones()).wait()
+        worker.declare(f"of rank {worker.rank}", ones())
         time.sleep(0.2)
         before = worker._session.stats()["collectives"]
         time.sleep(2.5)
@@ -375,7 +376,7 @@ def test_idle_ranks_use_no_processor_and_outlast_the_timeout(switch: fanin.Local
         return _all_reduces(worker) - rounds
 
     for rounds in in_parallel(switch, 2, work, timeout=2):
-        assert rounds <= 4, rounds
+        assert rounds <= 5, rounds
 
 
 def _all_reduces(worker: Worker) -> int:
