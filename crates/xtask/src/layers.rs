@@ -18,7 +18,11 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "facts", crates: &["wire", "numeric"], never: "I/O, clocks, allocation in hot paths" },
     Layer { name: "state", crates: &["protocol", "link"], never: "I/O, clocks, threads, globals, unseeded randomness" },
     Layer { name: "worlds", crates: &["net", "shm", "xdp"], never: "protocol decisions; each other" },
-    Layer { name: "programs", crates: &["control", "switch", "host"], never: "hand-parsed packets, protocol state" },
+    Layer {
+        name: "programs",
+        crates: &["control", "switch", "host", "lab"],
+        never: "hand-parsed packets, protocol state",
+    },
     Layer { name: "faces", crates: &["cli", "python"], never: "logic" },
 ];
 
