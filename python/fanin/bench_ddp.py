@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fanin import bench_gloo
 
-_BUCKET_BYTES = 25 << 20
 _BATCH = 4
 _TOKENS = 64
 _VOCABULARY = 2048
@@ -45,11 +44,13 @@ class Transformer(nn.Module):
 class Trainer:
     """One copy of the model with its optimizer."""
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, bucket_bytes: int) -> None:
         torch.manual_seed(1)
-        model = Transformer()
+        self.model: nn.Module = Transformer()
+        if group is not None:
+            bucket_mb = bucket_bytes / (1 << 20)
+            self.model = DistributedDataParallel(self.model, process_group=group, bucket_cap_mb=bucket_mb)
         # Rates that change nothing visible: all copies must go on computing the same.
-        self.model = model if group is None else DistributedDataParallel(model, process_group=group)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
 
     def step(self, tokens: torch.Tensor) -> None:
@@ -73,11 +74,16 @@ def _connect(state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     bench_gloo.OPERATIONS["connect"](state, request)
     # Ranks share the cores; a pool of threads in each would only wait for the others'.
     torch.set_num_threads(1)
-    groups: dict[str, Any] = {"fanin": dist.new_group(backend="fanin"), "gloo": dist.group.WORLD}
-    state["groups"] = groups
-    state["trainers"] = {name: Trainer(group) for name, group in groups.items()} | {"local": Trainer(None)}
+    state["groups"] = {"fanin": dist.new_group(backend="fanin"), "gloo": dist.group.WORLD}
     generator = torch.Generator().manual_seed(request["rank"])
     state["tokens"] = torch.randint(_VOCABULARY, (_BATCH, _TOKENS + 1), generator=generator)
+    return {}
+
+
+def _build(state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    bucket_bytes = state["bucket_bytes"] = request["bucket_bytes"]
+    trainers = {name: Trainer(group, bucket_bytes) for name, group in state["groups"].items()}
+    state["trainers"] = trainers | {"local": Trainer(None, bucket_bytes)}
     for trainer in state["trainers"].values():
         trainer.step(state["tokens"])
     size = state["trainers"]["local"].gradients().numel()
@@ -94,7 +100,7 @@ def _count_different(state: dict[str, Any]) -> int:
 def _round(state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     name, steps = request["contender"], request["repeat"]
     starts_ns, ends_ns = [], []
-    buckets = list(state["trainers"]["local"].gradients().split(_BUCKET_BYTES // 4))
+    buckets = list(state["trainers"]["local"].gradients().split(state["bucket_bytes"] // 4))
     for _ in range(steps):
         dist.barrier()
         starts_ns.append(time.monotonic_ns())
@@ -109,4 +115,4 @@ def _round(state: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    bench_gloo.main(bench_gloo.OPERATIONS | {"connect": _connect, "round": _round})
+    bench_gloo.main(bench_gloo.OPERATIONS | {"connect": _connect, "build": _build, "round": _round})

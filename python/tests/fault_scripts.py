@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
+import fanin.ps
 import fanin.torch
 import torch
 import torch.distributed as dist
@@ -168,6 +169,14 @@ def exit_with_pending_work() -> None:
     if RANK == 0:
         # Never completes: the other rank leaves instead of joining in.
         dist.all_reduce(torch.ones(100_000), async_op=True).get_future()
+
+
+def exit_with_pushes_pending() -> None:
+    start()
+    fanin.ps.init()
+    assert float(fanin.ps.push_pull("both", torch.full((10,), float(RANK))).wait()[0]) == 0.5
+    if RANK == 0:
+        fanin.ps.push_pull("never the other", torch.ones(10))
 
 
 def destroy_and_start_again() -> None:

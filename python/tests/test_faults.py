@@ -71,8 +71,9 @@ def test_exit_without_destroy() -> None:
     assert said(ranks) == []
 
 
-def test_exit_with_pending_work() -> None:
-    ranks = run("exit_with_pending_work", TEST_TIMEOUT="1000")
+@pytest.mark.parametrize("fault", ["exit_with_pending_work", "exit_with_pushes_pending"])
+def test_exit_with_pending_work(fault: str) -> None:
+    ranks = run(fault, TEST_TIMEOUT="1000")
     # Ending at all shows that nothing waited for that timeout; a loaded machine takes a minute to import torch.
     assert_clean(ranks)
     assert said(ranks) == []

@@ -8,6 +8,7 @@ mod bench;
 mod connection;
 mod doctor;
 mod net;
+mod reproduce;
 mod server;
 mod status;
 mod switch;
@@ -47,6 +48,9 @@ enum Command {
     /// Build network namespaces with shaped links for experiments (root).
     #[command(subcommand)]
     Net(net::Net),
+    /// Repeat a paper's experiments in simulated time, its numbers beside ours.
+    #[command(subcommand)]
+    Reproduce(reproduce::Reproduce),
     /// One rank of `bench`.
     #[command(hide = true)]
     BenchWorker(bench::worker::WorkerArguments),
@@ -88,6 +92,7 @@ fn run(command: Command) -> anyhow::Result<i32> {
         Command::Status(arguments) => status::run(&arguments),
         Command::Drain(arguments) => status::drain(&arguments),
         Command::Net(arguments) => net::run(arguments),
+        Command::Reproduce(command) => reproduce::run(command),
         Command::BenchWorker(arguments) => bench::worker::run_worker(arguments),
         Command::MarkdownHelp => {
             print!("{}", reference());

@@ -350,6 +350,7 @@ fn arguments_that_make_no_sense_are_refused_at_once() {
         (&["loss", "--loss", "2"], "0.01"),
         (&["scale", "--ranks", "0"], "1..=250"),
         (&["ddp", "--ranks", "65"], "1..=64"),
+        (&["ddp", "--bucket", "1KiB"], "at least 4KiB"),
         (&["results", "no-such-folder"], "cannot list no-such-folder"),
         (&["switch", "--payloads", "6B"], "multiple of 4"),
         (&["switch", "--payloads", "64KiB"], "up to 8KiB"),

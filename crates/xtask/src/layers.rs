@@ -20,7 +20,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "worlds", crates: &["net", "shm", "xdp"], never: "protocol decisions; each other" },
     Layer {
         name: "programs",
-        crates: &["control", "server", "switch", "host"],
+        crates: &["control", "server", "switch", "host", "lab"],
         never: "hand-parsed packets, protocol state",
     },
     Layer { name: "faces", crates: &["cli", "python"], never: "logic" },

@@ -78,7 +78,7 @@ class Worker:
         return self._session.world_size
 
     def declare(self, key: Key, tensor: Any, *, average: bool = True, priority: int = 0) -> None:
-        """Announces a key before its first push, so that its place among keys of one priority is known.
+        """Puts a key in its place among keys of one priority before it is pushed; announced with this rank's next push.
 
         `tensor` is one like those that will be pushed. Ranks need not declare keys; if they do, with equal arguments.
         """
@@ -291,7 +291,9 @@ class Worker:
                 if self._is_closing:
                     return False
                 self._announcements[:] = [said for said in self._announcements if not self._table.has(said)]
-                pause_s = self._rounds.pause(self._ready(), bool(self._announcements))
+                # A key that is only declared can wait for a push: until then the others need not take part in a round.
+                has_news = bool(self._announcements) and bool(self._pushed)
+                pause_s = self._rounds.pause(self._ready(), has_news)
                 left_s = None if pause_s is None else self._round_ended + pause_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     return True

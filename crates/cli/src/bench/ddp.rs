@@ -14,7 +14,7 @@ use super::output::{BaselineUse, Findings, OutputArguments, percent, table};
 use super::plot::{self, Figure, Shape};
 use super::process::ask_all;
 use super::statistics::{Times, last_in_to_last_out, median, median_ratio};
-use super::units::{show_bytes, show_time};
+use super::units::{parse_bytes, show_bytes, show_time};
 
 const SCRIPT: &str = include_str!("../../../../python/fanin/bench_ddp.py");
 /// A transformer's step, a hundred times over what it takes on a slow link.
@@ -46,12 +46,22 @@ pub struct Arguments {
     /// Steps in one turn.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     steps: u32,
+    /// Size of DDP's buckets (bucket_cap_mb): a bucket's all-reduce begins when the backward pass has its last gradient.
+    #[arg(long, default_value = "25MiB", value_name = "SIZE", value_parser = parse_bucket)]
+    bucket: u64,
     #[command(flatten)]
     link: LinkArguments,
     #[command(flatten)]
     run: RunArguments,
     #[command(flatten)]
     pub output: OutputArguments,
+}
+
+fn parse_bucket(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0..4096 => Err(format!("{text:?}: a bucket has at least 4KiB")),
+        bytes => Ok(bytes),
+    }
 }
 
 /// One number of ranks.
@@ -101,11 +111,16 @@ pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     Ok(Findings {
         setting: json!({
             "ranks": arguments.ranks, "link_rate_bps": arguments.link.net, "steps": arguments.steps,
-            "rounds": arguments.run.rounds,
+            "bucket_bytes": arguments.bucket, "rounds": arguments.run.rounds,
         }),
         baselines,
         table,
-        caption: vec![format!("{place}, {} rounds of {} steps each", arguments.run.rounds, arguments.steps)],
+        caption: vec![format!(
+            "{place}, {} rounds of {} steps each, buckets of {}",
+            arguments.run.rounds,
+            arguments.steps,
+            show_bytes(arguments.bucket)
+        )],
         figure: Figure {
             title: format!("DDP: communication hidden behind backward, {place}"),
             x_label: "ranks".into(),
@@ -121,8 +136,10 @@ pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
 fn measure_ranks(arguments: &Arguments, setting: &Setting) -> anyhow::Result<(Case, String)> {
     let stage = Stage::build(setting)?;
     let environment = [("FANIN_SWITCH", stage.controller.as_str())];
-    let TorchRanks { mut ranks, version, joined } =
+    let TorchRanks { mut ranks, version } =
         TorchRanks::start("training rank", SCRIPT, &stage.places, setting, &environment)?;
+    let build = json!({ "op": "build", "bucket_bytes": arguments.bucket }).to_string();
+    let built = ask_all(&mut ranks, &vec![build; usize::from(setting.ranks)], STEP_LIMIT)?;
     let number = |reply: &Value, key: &str| {
         reply.get(key).and_then(Value::as_u64).with_context(|| format!("a rank's reply has no number {key:?}"))
     };
@@ -138,8 +155,8 @@ fn measure_ranks(arguments: &Arguments, setting: &Setting) -> anyhow::Result<(Ca
             }
         }
     }
-    let wrong: anyhow::Result<u64> = joined.iter().map(|reply| number(reply, "wrong_elements")).sum();
-    let case = Case::new(setting.ranks, number(&joined[0], "gradient_bytes")?, wrong?, &rounds);
+    let wrong: anyhow::Result<u64> = built.iter().map(|reply| number(reply, "wrong_elements")).sum();
+    let case = Case::new(setting.ranks, number(&built[0], "gradient_bytes")?, wrong?, &rounds);
     eprintln!(
         "{} ranks: hidden {}",
         case.ranks,

@@ -58,6 +58,8 @@ pub enum Shape {
         /// x counts bytes.
         x_bytes: bool,
     },
+    /// Lines over a linear x axis.
+    LinearLines,
     /// One group of bars per name, one bar per series in each.
     Bars {
         /// Names of the groups.
@@ -73,27 +75,39 @@ impl Figure {
     pub fn write(&self, file: &Path) -> anyhow::Result<()> {
         let root = SVGBackend::new(file, SIZE).into_drawing_area();
         let done = root.fill(&WHITE).map_err(|error| anyhow!("{error}")).and_then(|()| match &self.shape {
-            Shape::Lines { log_y: true, x_bytes } => {
+            Shape::Lines { log_y, x_bytes } => {
+                let (left, right) = range(self.points().map(|(x, _)| x));
+                // Bytes come in powers of two.
+                let x = (left..right).log_scale().base(if *x_bytes { 2.0 } else { 10.0 });
                 let (low, high) = self.y_range();
-                self.lines(&root, (low..high).log_scale(), *x_bytes)
+                match log_y {
+                    true => self.lines(&root, x, (low..high).log_scale(), *x_bytes),
+                    false => self.lines(&root, x, self.linear_y(), *x_bytes),
+                }
             }
-            Shape::Lines { log_y: false, x_bytes } => self.lines(&root, 0.0..self.y_range().1 * 1.05, *x_bytes),
+            Shape::LinearLines => {
+                let high = self.points().map(|(x, _)| x).fold(0.0, f64::max);
+                self.lines(&root, 0.0..(high * 1.02).max(1.0), self.linear_y(), false)
+            }
             Shape::Bars { groups } => self.bars(&root, groups),
         });
         done.and_then(|()| root.present().map_err(|error| anyhow!("{error}")))
             .map_err(|error| error.context(format!("cannot draw {}", file.display())))
     }
 
-    fn lines<Y>(&self, root: &Area<'_>, y: Y, x_bytes: bool) -> anyhow::Result<()>
+    fn linear_y(&self) -> std::ops::Range<f64> {
+        0.0..self.y_range().1 * 1.05
+    }
+
+    fn lines<X, Y>(&self, root: &Area<'_>, x: X, y: Y, x_bytes: bool) -> anyhow::Result<()>
     where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
-        let x = range(self.points().map(|(x, _)| x));
         let mut builder = ChartBuilder::on(root);
         builder.margin(14).caption(&self.title, FONT).x_label_area_size(44).y_label_area_size(70);
-        // Bytes come in powers of two.
-        let x = (x.0..x.1).log_scale().base(if x_bytes { 2.0 } else { 10.0 });
         let mut chart = builder.build_cartesian_2d(x, y).map_err(|error| anyhow!("{error}"))?;
         let mut mesh = chart.configure_mesh();
         mesh.light_line_style(TRANSPARENT);
@@ -191,7 +205,7 @@ mod tests {
     fn every_shape_becomes_a_drawing_with_a_legend() {
         let groups = vec!["small".to_owned(), "large".into(), "huge".into()];
         let lines = |log_y| Shape::Lines { log_y, x_bytes: log_y };
-        for shape in [lines(true), lines(false), Shape::Bars { groups }] {
+        for shape in [lines(true), lines(false), Shape::LinearLines, Shape::Bars { groups }] {
             let file = std::env::temp_dir().join(format!("fanin-plot-{}.svg", std::process::id()));
             figure(shape.clone()).write(&file).unwrap();
             let drawing = std::fs::read_to_string(&file).unwrap();

@@ -17,8 +17,6 @@ pub struct TorchRanks {
     pub ranks: Vec<Process>,
     /// PyTorch's.
     pub version: String,
-    /// What each said when it had joined.
-    pub joined: Vec<Value>,
 }
 
 impl TorchRanks {
@@ -40,12 +38,12 @@ impl TorchRanks {
         })?;
         let version = replies[0].get("version").and_then(Value::as_str).unwrap_or("unknown");
         let version = format!("PyTorch {version}");
-        let joined = join(&mut ranks, &places[0].address, setting)?;
-        Ok(TorchRanks { ranks, version, joined })
+        join(&mut ranks, &places[0].address, setting)?;
+        Ok(TorchRanks { ranks, version })
     }
 }
 
-fn join(ranks: &mut [Process], address: &str, setting: &Setting) -> anyhow::Result<Vec<Value>> {
+fn join(ranks: &mut [Process], address: &str, setting: &Setting) -> anyhow::Result<()> {
     let timeout_ms = setting.timeout_ms.max(60_000);
     let listen = json!({
         "op": "listen", "address": address, "world_size": setting.ranks, "timeout_ms": timeout_ms,
@@ -59,5 +57,5 @@ fn join(ranks: &mut [Process], address: &str, setting: &Setting) -> anyhow::Resu
         .to_string()
     };
     let requests: Vec<_> = (0..setting.ranks).map(connect).collect();
-    ask_all(ranks, &requests, JOIN_LIMIT)
+    ask_all(ranks, &requests, JOIN_LIMIT).map(drop)
 }

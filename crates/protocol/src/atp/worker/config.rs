@@ -49,4 +49,9 @@ pub enum CongestionControl {
     },
     /// Always `window_max`: what ATP Fig. 15 compares with.
     Off,
+    /// Always `window` chunks, at most `window_max`: a job with a fixed share of the slots, what ATP Fig. 13 compares with.
+    Fixed {
+        /// Chunks out.
+        window: u32,
+    },
 }

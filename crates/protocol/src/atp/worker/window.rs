@@ -23,6 +23,7 @@ impl Window {
         let size = match control {
             CongestionControl::Aimd { window_initial, .. } => (u64::from(window_initial) * PARTS).min(max),
             CongestionControl::Off => max,
+            CongestionControl::Fixed { window } => (u64::from(window) * PARTS).min(max),
         };
         Window { control, max, size: size.max(WINDOW_MIN), slow_start_threshold: max, cut_until: 0 }
     }
@@ -42,7 +43,7 @@ impl Window {
 
     /// The chunk at `position` met a long queue or was lost: halves the window, once for all that was out.
     pub fn cut(&mut self, position: u64, sent_until: u64) -> bool {
-        if self.control == CongestionControl::Off || position < self.cut_until {
+        if !matches!(self.control, CongestionControl::Aimd { .. }) || position < self.cut_until {
             return false;
         }
         self.cut_until = sent_until;
@@ -90,5 +91,9 @@ mod tests {
         let mut off = Window::new(CongestionControl::Off, 16);
         assert!(!off.cut(0, 16));
         assert_eq!(off.chunks(), 16);
+        let mut fixed = Window::new(CongestionControl::Fixed { window: 5 }, 16);
+        fixed.grow();
+        assert!(!fixed.cut(0, 16));
+        assert_eq!(fixed.chunks(), 5);
     }
 }

@@ -1,0 +1,113 @@
+//! `fanin reproduce`: experiments of the papers that fanin implements, the paper's number beside ours.
+
+mod output;
+mod page;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::{Args, Subcommand, ValueEnum};
+use fanin_lab::atp::{Experiment, Options};
+
+use output::Run;
+
+/// Papers.
+#[derive(Subcommand, Debug)]
+pub enum Reproduce {
+    /// ATP (Lao et al., NSDI 2021): dynamic slots, in simulated time on rated links.
+    Atp(AtpArguments),
+}
+
+/// One of the ATP paper's experiments.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// Traffic to the server, two levels against racks alone (§5.2.2).
+    Traffic,
+    /// Loss at one worker, against SwitchML.
+    Fig10,
+    /// Dynamic against static slots.
+    Fig13,
+    /// Hashed, linear and static slots.
+    Fig14,
+    /// Congestion control on and off.
+    Fig15,
+    /// Two jobs beside each other (App. D.2).
+    Fairness,
+    /// Sums that leave 32 bits (§5.3, Table 1).
+    Overflow,
+}
+
+/// Flags of `fanin reproduce atp`.
+#[derive(Args, Debug)]
+pub struct AtpArguments {
+    /// One experiment; without, all of them.
+    experiment: Option<Name>,
+    /// Seed of losses, jitter and starts, in place of the parameters' own.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Parameters in place of the built-in ones, which are in experiments/atp. Needs the experiment's name.
+    #[arg(long, value_name = "FILE.toml", requires = "experiment")]
+    config: Option<PathBuf>,
+    /// Write results as JSON and CSV, and drawings as SVG, into this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seconds in place of minutes: shows that everything works; its numbers mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Print the page docs/reference/atp-evaluation.md in place of tables.
+    #[arg(long, conflicts_with_all = ["experiment", "quick"])]
+    markdown: bool,
+}
+
+impl Name {
+    fn experiment(self) -> Experiment {
+        match self {
+            Name::Traffic => Experiment::Traffic,
+            Name::Fig10 => Experiment::Fig10,
+            Name::Fig13 => Experiment::Fig13,
+            Name::Fig14 => Experiment::Fig14,
+            Name::Fig15 => Experiment::Fig15,
+            Name::Fairness => Experiment::Fairness,
+            Name::Overflow => Experiment::Overflow,
+        }
+    }
+}
+
+/// Runs experiments; 0 whether or not the paper's claims hold, which the tables say.
+///
+/// # Errors
+/// Parameters that make no sense, a sum that was wrong, or a file that cannot be written.
+pub fn run(command: Reproduce) -> anyhow::Result<i32> {
+    let Reproduce::Atp(arguments) = command;
+    let chosen = match arguments.experiment {
+        Some(name) => vec![name.experiment()],
+        None => Experiment::ALL.to_vec(),
+    };
+    let parameters = arguments.config.as_deref().map(read).transpose()?;
+    let options = Options { parameters, seed: arguments.seed, is_quick: arguments.quick };
+    if let Some(folder) = &arguments.out {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    }
+    let mut runs = Vec::new();
+    for experiment in chosen {
+        let started = Instant::now();
+        let findings = experiment.run(&options)?;
+        let run = Run { findings, seconds: started.elapsed().as_secs_f64() };
+        if let Some(folder) = &arguments.out {
+            run.write(folder)?;
+        }
+        if !arguments.markdown {
+            run.print();
+        }
+        runs.push(run);
+    }
+    if arguments.markdown {
+        print!("{}", page::page(&runs));
+    }
+    Ok(0)
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}

@@ -1,0 +1,44 @@
+//! `docs/reference/atp-evaluation.md`, from a run.
+
+use std::fmt::Write as _;
+
+use super::output::{Run, holds};
+
+const HEAD: &str = "\
+# The ATP paper's evaluation, again
+
+Written by `cargo run --release -p fanin-cli -- reproduce atp --markdown > docs/reference/atp-evaluation.md`; each number is from that
+run. `fanin reproduce atp fig13 --out results` runs one experiment and writes its JSON, CSV and drawings. The parameters
+and what is scaled are in [experiments/atp](../../experiments/atp). The same seed gives the same packets on any machine.
+
+The protocols are fanin's own values, byte for byte as on a socket; links, queues and time are simulated, and each packet is as long on a
+link as the paper's. Two elements stand for the 62 of a packet; every sum is checked, and a wrong one ends the run.
+";
+
+/// The page.
+pub fn page(runs: &[Run]) -> String {
+    let mut text = HEAD.to_owned();
+    for run in runs {
+        let findings = &run.findings;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n## {}: {}\n\n", findings.experiment, findings.title);
+        let _ = writeln!(text, "| | paper | ours | holds | where they differ |\n| --- | --- | --- | --- | --- |");
+        for row in &findings.rows {
+            let _ =
+                writeln!(text, "| {} | {} | {} | {} | {} |", row.quantity, row.paper, row.ours, holds(row), row.remark);
+        }
+        let _ = write!(text, "\nRan in {}. {}\n", findings.place, findings.notes.join(" "));
+        if let Some(sheet) = findings.sheets.first().filter(|sheet| sheet.rows.len() <= 12) {
+            let _ = write!(text, "\n| {} |\n|{}\n", sheet.columns.join(" | "), " --- |".repeat(sheet.columns.len()));
+            for row in &sheet.rows {
+                let cells: Vec<String> = row.iter().map(|value| number(*value)).collect();
+                let _ = writeln!(text, "| {} |", cells.join(" | "));
+            }
+        }
+    }
+    text
+}
+
+fn number(value: f64) -> String {
+    if value == value.round() { format!("{value:.0}") } else { format!("{value:.3}") }
+}

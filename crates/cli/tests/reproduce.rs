@@ -1,0 +1,66 @@
+//! `fanin reproduce`, scaled down: that every experiment runs and says what it must.
+#![allow(missing_docs)]
+
+mod support;
+
+use serde_json::Value;
+use support::{fanin, text};
+
+/// The number in the column of a sheet's last row.
+fn last(findings: &Value, sheet: usize, column: usize) -> f64 {
+    let rows = findings["sheets"][sheet]["rows"].as_array().unwrap();
+    rows[rows.len() - 1][column].as_f64().unwrap()
+}
+
+#[test]
+fn every_experiment_of_atp_runs_and_points_the_paper_s_way() {
+    let folder = std::env::temp_dir().join(format!("fanin-reproduce-{}", std::process::id()));
+    let output = fanin(&["reproduce", "atp", "--quick", "--out", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    let findings = |name: &str| -> Value {
+        assert!(shown.contains(&format!("{name}: ")), "{name} in\n{shown}");
+        serde_json::from_str(&std::fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()).unwrap()
+    };
+    let ratio = last(&findings("traffic"), 0, 3);
+    assert!((2.7..3.3).contains(&ratio), "racks alone send three times as much: {ratio}");
+    let ratio = last(&findings("fig13"), 0, 3);
+    assert!(ratio > 1.0, "dynamic slots beat static ones where slots are few: {ratio}");
+    let hashing = findings("fig14");
+    let [hashed, linear] = [1, 2].map(|column| last(&hashing, 0, column));
+    assert!(hashed > 1.1 * linear, "hashed slots beat linear ones among eight jobs: {hashed} and {linear}");
+    let congestion = findings("fig15");
+    let sum = |column: usize| -> f64 {
+        let rows = congestion["sheets"][0]["rows"].as_array().unwrap();
+        rows.iter().map(|row| row[column].as_f64().unwrap()).sum()
+    };
+    assert!(sum(1) > 1.2 * sum(2), "congestion control pays with half the slots: {} and {}", sum(1), sum(2));
+    let loss = findings("fig10");
+    assert!(last(&loss, 0, 1) < 1.0 && last(&loss, 0, 1) > 0.5, "one percent of loss costs something: {loss}");
+    let shares = findings("fairness");
+    let [first, second] = [1, 2].map(|column| last(&shares, 0, column));
+    assert!((first - second).abs() < 0.15, "equal jobs get equal shares: {first} and {second}");
+    for file in ["fig13-throughput.csv", "fig13-throughput.svg", "fig13-in-network.svg", "fig10-loss.svg"] {
+        assert!(std::fs::metadata(folder.join(file)).is_ok_and(|file| file.len() > 50), "{file}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn mistakes_in_parameters_are_answered_with_what_to_do() {
+    let file = std::env::temp_dir().join(format!("fanin-reproduce-{}.toml", std::process::id()));
+    std::fs::write(&file, "seeed = 1\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, status, why) in [
+        (&["reproduce", "atp", "fig99"][..], 2, "fig13"),
+        (&["reproduce", "atp", "--config", file], 2, "EXPERIMENT"),
+        (&["reproduce", "atp", "fig13", "--config", "no-such-file.toml"], 1, "cannot read no-such-file.toml"),
+        (&["reproduce", "atp", "fig13", "--config", file], 1, "begin with a copy of experiments/atp/fig13.toml"),
+    ] {
+        let output = fanin(arguments);
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {complaint}");
+        assert!(complaint.contains(why), "{why} in the answer to {arguments:?}:\n{complaint}");
+    }
+    std::fs::remove_file(file).unwrap();
+}

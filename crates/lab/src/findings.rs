@@ -1,0 +1,94 @@
+//! What an experiment found, for tables, files and drawings.
+
+use serde::Serialize;
+
+/// One quantity, the paper's beside ours.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub quantity: String,
+    /// The paper's number, or what it says.
+    pub paper: String,
+    /// Ours.
+    pub ours: String,
+    /// Why they differ, in a sentence; empty where they do not.
+    pub remark: String,
+    /// Whether the paper's claim holds here.
+    pub holds: bool,
+}
+
+impl Row {
+    /// A row without a remark.
+    pub fn new(quantity: impl Into<String>, paper: impl Into<String>, ours: impl Into<String>, holds: bool) -> Row {
+        Row { quantity: quantity.into(), paper: paper.into(), ours: ours.into(), remark: String::new(), holds }
+    }
+
+    /// The same with a remark.
+    pub fn because(self, remark: impl Into<String>) -> Row {
+        Row { remark: remark.into(), ..self }
+    }
+}
+
+/// Numbers for a file of comma-separated values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sheet {
+    /// Part of the file's name.
+    pub name: String,
+    /// Names of the columns, with units.
+    pub columns: Vec<String>,
+    /// As many numbers a row as there are columns.
+    pub rows: Vec<Vec<f64>>,
+}
+
+/// A drawing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plot {
+    /// Part of the file's name.
+    pub name: String,
+    /// Above the drawing.
+    pub title: String,
+    /// What x is, with its unit.
+    pub x_label: String,
+    /// What y is, with its unit.
+    pub y_label: String,
+    /// A logarithmic x axis.
+    pub is_x_log: bool,
+    /// Named lines.
+    pub lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// What an experiment found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Findings {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// What it shows.
+    pub title: String,
+    /// On what it ran, in a sentence.
+    pub place: String,
+    /// The paper beside ours.
+    pub rows: Vec<Row>,
+    /// What is modelled, scaled or left out.
+    pub notes: Vec<String>,
+    /// All numbers.
+    pub sheets: Vec<Sheet>,
+    /// The same drawn.
+    pub plots: Vec<Plot>,
+    /// Packets that arrived somewhere, over all runs.
+    pub hops: u64,
+}
+
+impl Sheet {
+    /// The sheet as comma-separated values, with a line of names.
+    pub fn to_csv(&self) -> String {
+        let line = |row: &Vec<f64>| row.iter().map(|value| format!("{value}")).collect::<Vec<_>>().join(",");
+        let rows: String = self.rows.iter().map(|row| line(row) + "\n").collect();
+        format!("{}\n{rows}", self.columns.join(","))
+    }
+
+    /// A line for each column but the first, over the first.
+    pub fn lines(&self) -> Vec<(String, Vec<(f64, f64)>)> {
+        let column = |place: usize| self.rows.iter().map(|row| (row[0], row[place])).collect();
+        (1..self.columns.len()).map(|place| (self.columns[place].clone(), column(place))).collect()
+    }
+}
