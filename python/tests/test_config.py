@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fanin.config import init, Config, ConfigError, environment_name, load, markdown
+from fanin.config import Config, ConfigError, environment_name, init, load, markdown
 
 
 def test_defaults_without_anything_set() -> None:
