@@ -2,7 +2,9 @@
 //!
 //! Every rank holds the same periodic sequence of integers, shifted by its
 //! rank. A block at the wrong place, one added twice or one left out changes
-//! the sum; the integers are small enough that float sums are exact.
+//! the sum. Floats are these integers divided by 256: small enough that sums
+//! are exact in every format, ATP's counts of 10^-8 included, of which 1/256 is
+//! a whole number, and that none leaves ATP's 32 bits.
 
 use fanin_host::{DataType, ElementFormat};
 
@@ -11,6 +13,10 @@ const PERIOD: usize = 8191;
 /// Shift from rank to rank; any number that gives 256 ranks different places.
 const RANK_SHIFT: usize = 17;
 const WORD_BYTES: usize = 8;
+/// Floats are integers divided by two to this power.
+const FLOAT_SHIFT: u32 = 8;
+/// ATP's fixed point holds sums up to 21.47 (ATP §3.8: 2^31 / 10^8).
+const FIXED_SUM_MAX: i64 = 20 << FLOAT_SHIFT;
 
 /// One rank's data in one round, and the sum of all ranks'.
 pub struct Pattern {
@@ -100,7 +106,7 @@ fn amplitude(data_type: DataType, format: ElementFormat, world_size: u16) -> Opt
         // Then the step of contributions and of the sum is at most 1.
         ElementFormat::Int8 => 127,
     };
-    Some((in_memory.min(on_wire) / i64::from(world_size)).max(1))
+    Some((in_memory.min(on_wire).min(FIXED_SUM_MAX) / i64::from(world_size)).max(1))
 }
 
 fn bounded(random: u64, amplitude: Option<i64>) -> i64 {
@@ -124,16 +130,20 @@ fn encode(data_type: DataType, value: i64) -> [u8; WORD_BYTES] {
     match data_type {
         DataType::Int64 => bytes = value.to_ne_bytes(),
         DataType::Int32 => bytes[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
-        DataType::Float32 => bytes[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
+        DataType::Float32 => bytes[..4].copy_from_slice(&float(value).to_ne_bytes()),
         // Exact: the value has at most 8 significant bits.
-        DataType::Bfloat16 => bytes[..2].copy_from_slice(&(((value as f32).to_bits() >> 16) as u16).to_ne_bytes()),
+        DataType::Bfloat16 => bytes[..2].copy_from_slice(&((float(value).to_bits() >> 16) as u16).to_ne_bytes()),
         DataType::Float16 => bytes[..2].copy_from_slice(&half(value).to_ne_bytes()),
         DataType::Bytes => bytes[0] = value as u8,
     }
     bytes
 }
 
-/// binary16 of an integer of magnitude up to 2048, which it holds exactly.
+fn float(value: i64) -> f32 {
+    value as f32 / (1 << FLOAT_SHIFT) as f32
+}
+
+/// binary16 of [`float`], which it holds exactly up to magnitudes of 2048.
 fn half(value: i64) -> u16 {
     let magnitude = value.unsigned_abs();
     if magnitude == 0 {
@@ -141,7 +151,7 @@ fn half(value: i64) -> u16 {
     }
     let exponent = magnitude.ilog2();
     let mantissa = ((magnitude << 10) >> exponent) as u16 & 0x3ff;
-    u16::from(value < 0) << 15 | (exponent as u16 + 15) << 10 | mantissa
+    u16::from(value < 0) << 15 | (exponent as u16 + 15 - FLOAT_SHIFT as u16) << 10 | mantissa
 }
 
 fn count_different(got: u64, expected: u64, bytes: usize, element_bytes: usize) -> u64 {
@@ -177,12 +187,12 @@ mod tests {
 
     #[test]
     fn a_rank_added_twice_in_place_of_another_is_seen() {
-        let float = |word: u64| f32::from_bits(word as u32);
+        let first = |word: u64| f32::from_bits(word as u32);
         let ranks: Vec<_> =
             (0..3).map(|rank| buffer(&Pattern::new(DataType::Float32, ElementFormat::Int32, rank, 3, 0))).collect();
         let sum = |a: usize, b: usize, c: usize| {
             let add = |(x, y): (f32, f32), z: f32| f64::from(x + y + z);
-            add((float(ranks[a][9]), float(ranks[b][9])), float(ranks[c][9]))
+            add((first(ranks[a][9]), first(ranks[b][9])), first(ranks[c][9]))
         };
         assert_ne!(sum(0, 1, 2), sum(0, 1, 1));
     }
@@ -200,7 +210,9 @@ mod tests {
 
     #[test]
     fn halves_are_the_known_bit_patterns() {
-        for (value, bits) in [(0, 0), (1, 0x3c00), (-2, 0xc000), (3, 0x4200), (1023, 0x63fe), (2048, 0x6800)] {
+        for (value, bits) in
+            [(0, 0), (256, 0x3c00), (-512, 0xc000), (768, 0x4200), (1023, 0x43fe), (2048, 0x4800), (1, 0x1c00)]
+        {
             assert_eq!(half(value), bits, "{value}");
         }
     }

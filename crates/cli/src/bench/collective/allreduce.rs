@@ -63,7 +63,8 @@ pub struct Arguments {
 pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     let tensors = tensors(&arguments.sizes, &arguments.dtypes)?;
     let link = arguments.link.link();
-    let setting = arguments.run.setting(arguments.ranks, link, arguments.baselines.wanted());
+    let mut setting = arguments.run.setting(arguments.ranks, link, arguments.baselines.wanted());
+    setting.has_server = arguments.job.has_server();
     let (cases, baselines) = arguments.run.experiment(setting, jobs(arguments)?, tensors).run()?;
     let place = if link.is_some() { "shaped links" } else { "loopback" };
     let axes = Axes::time_over_size(format!("All-reduce, {} ranks, {place}", arguments.ranks));

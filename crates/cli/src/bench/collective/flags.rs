@@ -58,7 +58,8 @@ pub struct TransportArguments {
 /// How fanin's ranks join.
 #[derive(Args, Clone, Debug)]
 pub struct JobArguments {
-    /// Whose slots fanin's jobs use: switchml has its own, atp shares them and has a parameter server beside rank 0.
+    /// Whose slots fanin's jobs use: switchml has its own, atp shares them and has a
+    /// parameter server: behind a link of its own with shaped links, else in rank 0's process.
     #[arg(long, value_enum, default_value = "switchml", value_name = "LIST", value_delimiter = ',')]
     pub algorithm: Vec<Algorithm>,
     /// Lanes of each rank. Default: by the number of cores.
@@ -82,7 +83,7 @@ impl RunArguments {
     /// The fleet for these flags; a `link` puts ranks into namespaces.
     pub fn setting(&self, ranks: u16, link: Option<Link>, baselines: Option<Baselines>) -> Setting {
         let (timeout_ms, spin_us) = (self.timeout * 1000, self.spin_us);
-        Setting { ranks, timeout_ms, spin_us, switch_flags: Vec::new(), link, baselines }
+        Setting { ranks, timeout_ms, spin_us, switch_flags: Vec::new(), has_server: false, link, baselines }
     }
 
     /// One all-reduce in each round.
@@ -136,6 +137,11 @@ impl JobArguments {
         let JobArguments { lanes, slots, elements, unicast, loss_seed, .. } = *self;
         let algorithm = self.algorithm.first().copied().unwrap_or_default();
         Job { algorithm, lanes, slots, elements, element_format, transport: Transport::Udp, unicast, loss, loss_seed }
+    }
+
+    /// Whether any of the jobs needs a parameter server.
+    pub fn has_server(&self) -> bool {
+        self.algorithm.contains(&Algorithm::Atp)
     }
 
     /// `job` once for each algorithm, with its name where there are several.

@@ -72,6 +72,7 @@ pub fn measure(arguments: &Arguments) -> anyhow::Result<Findings> {
     });
     let mut setting = arguments.run.setting(arguments.ranks, Some(link), arguments.baselines.wanted());
     setting.switch_flags = switch_flags(arguments);
+    setting.has_server = arguments.job.has_server();
     let (mut cases, baselines) = arguments.run.experiment(setting, jobs.collect(), tensors).run()?;
     cases.iter_mut().for_each(compare_with_ring);
     let mbit = arguments.rate as f64 / 1e6;

@@ -35,6 +35,8 @@ pub struct Setting {
     pub spin_us: Option<u64>,
     /// Further flags of `fanin switch`.
     pub switch_flags: Vec<&'static str>,
+    /// Whether ATP jobs get a parameter server behind a link of its own, where there are links.
+    pub has_server: bool,
     /// `None`: loopback.
     pub link: Option<Link>,
     /// `None`: fanin is compared with itself only.
