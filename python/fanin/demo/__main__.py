@@ -136,7 +136,9 @@ def train_all(args: argparse.Namespace, data: Path, options: dict[str, str]) -> 
     """One run per backend, in the same surroundings."""
     runs = []
     with ExitStack() as stack:
-        net = stack.enter_context(network.shaped(args.workers, args.net)) if args.net else None
+        with_server = args.algorithm == "atp"
+        shaped = network.shaped(args.workers, args.net, has_server=with_server) if args.net else None
+        net = stack.enter_context(shaped) if shaped else None
         if net is not None:
             # For whoever has to clean up by hand: `fanin net down` takes it.
             (args.out / "network").write_text(net.identity)
@@ -173,7 +175,7 @@ def _commands(
     elif given := os.environ.get("FANIN_SWITCH"):
         raise DemoError(f"FANIN_SWITCH is {given}, which the namespaces of --net cannot reach: unset it")
     else:
-        with network.switch(net, folder) as address:
+        with network.switch(net, folder) as address, network.server(net, address, folder):
             yield network.commands(net, arguments, address)
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Network:
     switch_namespace: str
     switch_address: str
     workers: list[Worker]
+    server: Worker | None = None
+    """Where the parameter server of an ATP job lives, behind a link like the workers'."""
 
 
 def check_rate(rate: str) -> float:
@@ -71,10 +73,12 @@ def parse(text: str) -> Network:
 
 
 @contextmanager
-def shaped(worker_count: int, rate: str) -> Iterator[Network]:
-    """A network of namespaces that lasts as long as the context."""
-    made = _fanin("net", "up", "--workers", str(worker_count), "--rate", rate, "--owner", str(os.getpid()), "--json")
-    network = parse(made)
+def shaped(worker_count: int, rate: str, *, has_server: bool = False) -> Iterator[Network]:
+    """A network of namespaces that lasts as long as the context; `has_server`: with a place for a parameter server."""
+    links = str(worker_count + has_server)
+    network = parse(_fanin("net", "up", "--workers", links, "--rate", rate, "--owner", str(os.getpid()), "--json"))
+    if has_server:
+        network = replace(network, workers=network.workers[:-1], server=network.workers[-1])
     try:
         yield network
     finally:
@@ -97,23 +101,41 @@ def inside(namespace: str, arguments: list[str]) -> list[str]:
 def switch(network: Network, folder: Path) -> Iterator[str]:
     """A switch in its own namespace; gives its control address."""
     arguments = [*_FANIN, "switch", "--bind", network.switch_address, "--json"]
-    output = folder / "switch.out"
-    process = start(Command("switch", inside(network.switch_namespace, arguments)), folder / "switch.log", output)
+    with _daemon("switch", inside(network.switch_namespace, arguments), "control", folder) as address:
+        yield address
+
+
+@contextmanager
+def server(network: Network, switch_address: str, folder: Path) -> Iterator[None]:
+    """A parameter server at its place, if the network has one."""
+    if network.server is None:
+        yield
+        return
+    arguments = [*_FANIN, "server", "--switch", switch_address, "--json"]
+    with _daemon("server", inside(network.server.namespace, arguments), "data", folder):
+        yield
+
+
+@contextmanager
+def _daemon(name: str, arguments: list[str], key: str, folder: Path) -> Iterator[str]:
+    """Runs a program until the end of the context; gives what it announces under `key` once it is up."""
+    output, log = folder / f"{name}.out", folder / f"{name}.log"
+    process = start(Command(name, arguments), log, output)
     try:
-        yield _control_address(process, output, folder / "switch.log")
+        yield _announced(name, process, output, log, key)
     finally:
         end(process)
 
 
-def _control_address(process: subprocess.Popen[bytes], output: Path, log: Path) -> str:
+def _announced(name: str, process: subprocess.Popen[bytes], output: Path, log: Path, key: str) -> str:
     deadline = time.monotonic() + _STEP_SECONDS_MAX
     while time.monotonic() < deadline and process.poll() is None:
         for line in output.read_text().splitlines():
             # Other lines may be of other kinds, and the last one may be half written.
-            if line.startswith("{") and line.endswith("}") and "control" in (found := json.loads(line)):
-                return str(found["control"])
+            if line.startswith("{") and line.endswith("}") and key in (found := json.loads(line)):
+                return str(found[key])
         time.sleep(0.05)
-    raise DemoError(f"the switch did not start; the end of {log}:\n{tail(log)}")
+    raise DemoError(f"the {name} did not start; the end of {log}:\n{tail(log)}")
 
 
 def commands(network: Network, arguments: list[str], switch_address: str | None) -> list[Command]:
