@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from fanin.config import load
 
 
 def sum_bound(inputs: list[torch.Tensor], divisor: float = 1.0) -> float:
@@ -18,4 +19,6 @@ def sum_bound(inputs: list[torch.Tensor], divisor: float = 1.0) -> float:
         return 0.0
     scale = 2.0 ** (31 - math.ceil(math.log2(size)) - (math.floor(math.log2(largest)) + 1))
     rounding = size * largest * torch.finfo(inputs[0].dtype).eps
-    return (size / scale + rounding) / divisor
+    # ATP's fixed point has one step for all tensors, 10^-8 (ATP §3.8); what leaves its range is added as floats.
+    step = max(1 / scale, 1e-8) if load().algorithm == "atp" else 1 / scale
+    return (size * step + rounding) / divisor

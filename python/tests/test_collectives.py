@@ -16,6 +16,8 @@ WORLDS = {
     "group-4": (4, {}),
     "shared-4": (4, {"FANIN_TRANSPORT": "auto"}),
     "hosts-4": (4, {"FANIN_TRANSPORT": "auto", "FANIN_HOST_KEY": "{host}"}),
+    "atp-4": (4, {"FANIN_ALGORITHM": "atp"}),
+    "atp-hosts-4": (4, {"FANIN_ALGORITHM": "atp", "FANIN_TRANSPORT": "auto", "FANIN_HOST_KEY": "{host}"}),
     "backend-2": (2, {"TEST_BACKEND": "cpu:fanin,cuda:gloo"}),
     "detail-2": (2, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
 }

@@ -17,6 +17,7 @@ WORLDS = {
     "4": (4, {}),
     "shared-4": (4, {"FANIN_TRANSPORT": "auto"}),
     "hosts-4": (4, {"FANIN_TRANSPORT": "auto", "FANIN_HOST_KEY": "{host}"}),
+    "atp-4": (4, {"FANIN_ALGORITHM": "atp"}),
     "backend-2": (2, {"TEST_BACKEND": "cpu:fanin,cuda:gloo"}),
 }
 
