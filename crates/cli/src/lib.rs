@@ -54,6 +54,9 @@ enum Command {
     /// One rank of `bench`.
     #[command(hide = true)]
     BenchWorker(bench::worker::WorkerArguments),
+    /// One end of a TCP flow.
+    #[command(hide = true)]
+    BenchFlow(bench::flow::FlowArguments),
     /// The reference page of all commands.
     #[command(hide = true)]
     MarkdownHelp,
@@ -94,6 +97,7 @@ fn run(command: Command) -> anyhow::Result<i32> {
         Command::Net(arguments) => net::run(arguments),
         Command::Reproduce(command) => reproduce::run(command),
         Command::BenchWorker(arguments) => bench::worker::run_worker(arguments),
+        Command::BenchFlow(arguments) => bench::flow::run(&arguments),
         Command::MarkdownHelp => {
             print!("{}", reference());
             Ok(0)

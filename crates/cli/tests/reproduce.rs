@@ -64,3 +64,22 @@ fn mistakes_in_parameters_are_answered_with_what_to_do() {
     }
     std::fs::remove_file(file).unwrap();
 }
+
+#[test]
+fn a_job_beside_a_tcp_flow_sums_right_and_both_get_through() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: network namespaces need root");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("fanin-reproduce-fig16-{}", std::process::id()));
+    let output = fanin(&["reproduce", "atp", "fig16", "--quick", "--out", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let findings = std::fs::read_to_string(folder.join("fig16.json")).unwrap();
+    let findings: Value = serde_json::from_str(&findings).unwrap();
+    assert_eq!(findings["rows"].as_array().unwrap().len(), 4);
+    for sheet in findings["sheets"].as_array().unwrap() {
+        let rows = sheet["rows"].as_array().unwrap();
+        assert!(rows.len() > 1 && rows.iter().any(|row| row[1].as_f64().unwrap() > 0.0), "{sheet}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

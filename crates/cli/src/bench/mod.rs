@@ -4,7 +4,8 @@
 mod collective;
 mod convert;
 mod ddp;
-mod fleet;
+pub mod fleet;
+pub mod flow;
 mod machine;
 pub mod output;
 mod pattern;

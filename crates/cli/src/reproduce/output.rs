@@ -28,7 +28,11 @@ impl Run {
         println!("{shown}");
         let remarks = findings.rows.iter().map(|row| row.remark.as_str()).filter(|remark| !remark.is_empty());
         remarks.chain(findings.notes.iter().map(String::as_str)).for_each(|line| println!("{line}"));
-        println!("{}; {:.1} M packet arrivals, {:.1} s\n", findings.place, findings.hops as f64 / 1e6, self.seconds);
+        let arrivals = match findings.hops {
+            0 => String::new(),
+            hops => format!("{:.1} M packet arrivals, ", hops as f64 / 1e6),
+        };
+        println!("{}; {arrivals}{:.1} s\n", findings.place, self.seconds);
     }
 
     /// `NAME.json`, and for each sheet and plot `NAME-SHEET.csv` and `NAME-PLOT.svg`.

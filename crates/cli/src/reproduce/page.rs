@@ -11,8 +11,8 @@ Written by `cargo run --release -p fanin-cli -- reproduce atp --markdown > docs/
 run. `fanin reproduce atp fig13 --out results` runs one experiment and writes its JSON, CSV and drawings. The parameters
 and what is scaled are in [experiments/atp](../../experiments/atp). The same seed gives the same packets on any machine.
 
-The protocols are fanin's own values, byte for byte as on a socket; links, queues and time are simulated, and each packet is as long on a
-link as the paper's. Two elements stand for the 62 of a packet; every sum is checked, and a wrong one ends the run.
+Fig. 16 ran on real sockets in network namespaces, and differs a little from run to run. All others: the protocols are fanin's own values,
+byte for byte as on a socket; links, queues and time are simulated, and each packet is as long on a link as the paper's. Two elements stand for the 62 of a packet; every sum is checked, and a wrong one ends the run.
 ";
 
 /// The page.

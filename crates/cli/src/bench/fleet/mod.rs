@@ -8,6 +8,7 @@ mod places;
 mod stage;
 mod torch;
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::output::BaselineUse;
 use super::process::{Process, ask_all, check_interrupted};
 use crate::net::Link;
-use places::{own_command, start_ranks};
+use places::{Place, own_command, start_ranks};
 
 pub use job::{Algorithm, Format, Job, Joined, REGISTERED_MEMORY, SHARED_MEMORY, Transport};
 pub use stage::Stage;
@@ -178,9 +179,30 @@ impl Fleet {
         &self.stage.controller
     }
 
+    /// Where the switch is.
+    pub fn switch_address(&self) -> &str {
+        &self.stage.switch_place.address
+    }
+
+    /// Starts this program with other arguments beside the switch.
+    pub fn start_at_switch(&self, what: &str, arguments: &[&str]) -> anyhow::Result<Process> {
+        start_at(&self.stage.switch_place, what, arguments)
+    }
+
+    /// Starts this program with other arguments beside a rank.
+    pub fn start_at_rank(&self, rank: usize, what: &str, arguments: &[&str]) -> anyhow::Result<Process> {
+        start_at(self.stage.places.get(rank).context("no such rank")?, what, arguments)
+    }
+
     /// The collective timeout bounds each barrier and each all-reduce.
     fn round_limit(&self, work: &Work<'_>) -> Duration {
         let collectives = Duration::from_millis(self.setting.timeout_ms) * 2;
         collectives + ROUND_MARGIN + Duration::from_millis(100) * work.repeat
     }
+}
+
+fn start_at(place: &Place, what: &str, arguments: &[&str]) -> anyhow::Result<Process> {
+    let mut command = own_command()?;
+    command.extend(arguments.iter().map(OsString::from));
+    Process::start(what.into(), place.namespace.as_deref(), &command, &[])
 }

@@ -22,6 +22,8 @@ pub struct Stage {
     pub controller: String,
     /// The ranks'.
     pub places: Vec<Place>,
+    /// The switch's.
+    pub switch_place: Place,
     /// The parameter server of ATP jobs, behind a link of its own.
     _server: Option<Process>,
     _network: Option<Network>,
@@ -38,7 +40,7 @@ impl Stage {
         let (switch, controller) = start_switch(&switch_place, setting.spin_us, &setting.switch_flags)?;
         let server_place = if has_server { places.pop() } else { None };
         let server = server_place.map(|place| start_server(&place, &controller, setting.spin_us)).transpose()?;
-        Ok(Stage { switch, controller, places, _server: server, _network: network })
+        Ok(Stage { switch, controller, places, switch_place, _server: server, _network: network })
     }
 }
 
