@@ -1,9 +1,10 @@
 //! `fanin server`: run a parameter server for ATP jobs until told to stop.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Args;
 use crossbeam_channel::bounded;
 use fanin_net::Loss;
@@ -23,8 +24,8 @@ pub struct Arguments {
     connection: Connection,
     /// Address to bind, which the switch must be able to reach. Default: all of this host's; the switch then sends to the
     /// address from which this server has connected.
-    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
-    bind: IpAddr,
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
     /// First UDP port, one per thread; 0 takes free ones.
     #[arg(long, value_name = "PORT", default_value_t = SERVER_PORT_BASE_DEFAULT)]
     data_port: u16,
@@ -54,7 +55,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         end_with_parent();
     }
     let config = ServerConfig {
-        address: arguments.bind,
+        address: arguments.bind.map_or_else(|| any_address(&arguments.connection), Ok)?,
         port_base: arguments.data_port,
         thread_count: arguments.threads,
         spin: Duration::from_micros(arguments.spin_us),
@@ -70,6 +71,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     })?;
     standing.run(&stopped)?;
     Ok(0)
+}
+
+/// All addresses of this host, of the family by which the switch is reached.
+fn any_address(connection: &Connection) -> anyhow::Result<IpAddr> {
+    let switch = connection.address()?;
+    let mut found = switch.to_socket_addrs().with_context(|| format!("the switch's address {switch}"))?;
+    let is_ipv6 = found.next().is_some_and(|address| address.is_ipv6());
+    Ok(if is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() })
 }
 
 fn wait_for_signal() -> std::io::Result<()> {

@@ -18,7 +18,7 @@ pub enum Command {
 /// Flags of `fanin topology check`.
 #[derive(Args, Debug)]
 pub struct CheckArguments {
-    /// TOML file of switches, see docs/guides/topology.md.
+    /// TOML file of switches, see docs/guides/shared-slots.md.
     file: PathBuf,
     /// A job to explain: addresses of its workers in rank order, or names of the switches beside them with how many
     /// stand there, for example rack0=4,rack1=2.

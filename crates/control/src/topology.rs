@@ -145,6 +145,11 @@ impl Topology {
             if self.switches[..place].iter().any(|other| other.name == switch.name) {
                 return Err(TopologyError::Value(format!("two switches are named `{}`", switch.name)));
             }
+            let taken = |address: &SocketAddr| self.switches[..place].iter().any(|other| other.data.contains(address));
+            if let Some(address) = switch.data.iter().find(|address| taken(address)) {
+                let why = format!("switch `{}` has the data address {address}, which is another's", switch.name);
+                return Err(TopologyError::Value(why));
+            }
             if self.checked_depth(place).is_none_or(|depth| depth >= LEVEL_COUNT_MAX) {
                 let why = format!(
                     "switch `{}` is more than {} switches away from the root, or its parents form a circle",
@@ -277,6 +282,11 @@ fn switch(entry: Entry, names: &[String]) -> Result<TopologySwitch, TopologyErro
         })?),
     };
     let threads = threads.unwrap_or(THREADS_DEFAULT);
+    if data.ip().is_unspecified() || control.ip().is_unspecified() {
+        let why =
+            format!("switch `{name}`: other switches and workers cannot send to {}; name its own address", data.ip());
+        return Err(TopologyError::Value(why));
+    }
     if name.is_empty() || threads == 0 || data.port().checked_add(threads - 1).is_none() || data.port() == 0 {
         let why = format!("switch `{name}` needs a name, at least one thread, and a UDP port for each of them");
         return Err(TopologyError::Value(why));
@@ -397,6 +407,8 @@ mod tests {
             (entry("s0", "") + &deep.collect::<String>(), "`s4` is more than 3 switches away"),
             (entry("r", "workers = ['10.0.0.0/33']"), "is not a network"),
             (entry("r", "threads = 0"), "at least one thread"),
+            (root.clone() + &entry("b", "parent = 'r'"), "the data address [::1]:2, which is another's"),
+            (root.replace("'[::1]:2'", "'[::]:2'"), "cannot send to ::"),
             (entry("r", "worker = ['10.0.0.0/8']"), "unknown field `worker`"),
         ] {
             let error = Topology::parse(&text).unwrap_err().to_string();

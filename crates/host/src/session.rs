@@ -61,8 +61,6 @@ pub(crate) struct State {
     pub running: VecDeque<Arc<Collective>>,
     /// Why nothing can be submitted any more.
     pub failure: Option<Error>,
-    /// Whether that was so before the session was closed.
-    pub failed_before_close: bool,
     pub stats: Stats,
 }
 
@@ -425,7 +423,6 @@ impl Session {
         let closed = Error::new(ErrorKind::Closed, "the session is closed");
         let is_busy = {
             let mut state = self.shared.lock();
-            state.failed_before_close = state.failure.is_some();
             state.failure.get_or_insert_with(|| closed.clone());
             !state.running.is_empty()
         };

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use fanin_control::client::{Attachment, ControlClient, HostReport, Notice};
 use fanin_control::proto;
+use fanin_control::registry::ServerOwner;
 use fanin_protocol::DropReason;
 
 use crate::explain::Explainer;
@@ -88,7 +89,8 @@ impl Watcher {
 
 /// Longer than a worker takes to ask again, several times.
 const LINGER_MAX: Duration = Duration::from_secs(3);
-const LINGER_LOOK: Duration = Duration::from_millis(20);
+const LINGER_MAX_MUTUAL: Duration = Duration::from_millis(500);
+const LINGER_LOOK: Duration = Duration::from_millis(50);
 /// For a look at this rank's parameter server: reports must not be late.
 const SERVER_WAIT: Duration = Duration::from_millis(20);
 
@@ -118,10 +120,11 @@ impl Watching {
     /// The parameter server in this process answers until the other ranks have gone, or for [`LINGER_MAX`]: the last answers
     /// may have been lost.
     fn linger(&self) {
-        if self.shared.server.is_none() || self.shared.lock().failed_before_close {
+        let has_failed = self.shared.lock().failure.as_ref().is_some_and(|failure| failure.kind != ErrorKind::Closed);
+        if self.shared.server.is_none() || has_failed {
             return;
         }
-        let deadline = Instant::now() + LINGER_MAX;
+        let deadline = Instant::now() + self.linger_limit();
         let (own, job_id) = (u32::from(self.shared.config.rank), self.shared.admission.assignment.job_id);
         while Instant::now() < deadline {
             let Ok(proto::InspectResponse { job: Some(job), .. }) = self.control.inspect(job_id) else { return };
@@ -134,6 +137,13 @@ impl Watching {
             }
             std::thread::sleep(LINGER_LOOK);
         }
+    }
+
+    /// Two ranks that serve would each wait for the other to go.
+    fn linger_limit(&self) -> Duration {
+        let servers = self.shared.admission.assignment.atp.iter().flat_map(|atp| &atp.servers);
+        let own = ServerOwner::Rank(self.shared.config.rank);
+        if servers.into_iter().any(|lane| lane.owner != own) { LINGER_MAX_MUTUAL } else { LINGER_MAX }
     }
 
     fn leave(&mut self) {

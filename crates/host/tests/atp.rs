@@ -289,3 +289,35 @@ fn a_rank_that_dies_ends_the_others_soon_and_its_job_leaves_nothing_behind() {
     }
     World::sharing(&world, Path::Atp).run(|config| config, |rank, session| check_sums(&session, rank, 3, 1000));
 }
+
+#[test]
+fn a_server_answers_until_the_other_ranks_have_their_sums() {
+    for seed in 0..4 {
+        let world = World::on(Path::Atp, 2);
+        let lossy = |config: SessionConfig| {
+            let loss = (config.rank == 1).then_some((0.1, seed));
+            SessionConfig { loss, element_count: Some(256), ..config }
+        };
+        let outcomes = world.run(lossy, |rank, session| {
+            let outcome = sum(&session, &values(rank, 30_000)).map(|_| ());
+            // As Python's sessions end, which have two parts of it.
+            session.begin_close();
+            drop(session);
+            outcome
+        });
+        for outcome in outcomes {
+            outcome.expect("the last answers come although rank 0 has closed");
+        }
+    }
+}
+
+#[test]
+fn a_window_that_would_fill_a_server_s_memory_is_made_smaller() {
+    let world = World::on(Path::Atp, 1);
+    let wide = |config| SessionConfig { slots_per_lane: Some(32_768), lane_count: Some(1), ..config };
+    let slots = world.run(wide, |rank, session| {
+        check_sums(&session, rank, 1, 10_000);
+        session.stats().slots_per_lane
+    });
+    assert_eq!(slots, [4096]);
+}

@@ -21,6 +21,7 @@ use fanin_protocol::atp::ServerCounters;
 
 pub use job::{LaneWaiting, NotServed, ServedJob};
 pub use standing::{Standing, StandingError};
+use thread::Lane;
 
 /// How long a command may wait for its thread.
 const ANSWER_WAIT: Duration = Duration::from_millis(900);
@@ -78,7 +79,7 @@ impl Totals {
 }
 
 enum Command {
-    Serve(Box<ServedJob>, Sender<()>),
+    Serve(u32, Vec<Lane>, Sender<()>),
     Remove(u32),
     Waiting(Sender<Vec<LaneWaiting>>),
     Stop,
@@ -128,7 +129,9 @@ impl ParameterServer {
     pub fn serve(&self, job: &ServedJob) -> Result<(), NotServed> {
         for handle in &self.threads {
             let (done, served) = bounded(1);
-            let told = handle.tell(Command::Serve(Box::new(job.at_port(handle.address.port())), done));
+            // Here, because it takes a while, and the thread's other lanes must not wait.
+            let lanes = Lane::all_of(&job.at_port(handle.address.port()));
+            let told = handle.tell(Command::Serve(job.job_id, lanes, done));
             if !told || served.recv_timeout(ANSWER_WAIT).is_err() {
                 return Err(NotServed::NotRunning { address: handle.address });
             }

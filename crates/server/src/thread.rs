@@ -14,11 +14,25 @@ use crate::{Command, LaneWaiting, ServedJob, Totals};
 /// How often a busy thread publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
-struct Lane {
+pub(crate) struct Lane {
     job_id: u32,
     number: u16,
     server: Server,
     datagram_bytes_max: usize,
+}
+
+impl Lane {
+    /// All lanes of a job, empty.
+    pub fn all_of(job: &ServedJob) -> Vec<Lane> {
+        let datagram_bytes_max = ATP_HEADER_BYTES + usize::from(job.element_count_max) * 4;
+        let lane = |&(number, _): &(u16, u16)| Lane {
+            job_id: job.job_id,
+            number,
+            server: job.server(number),
+            datagram_bytes_max,
+        };
+        job.lanes.iter().map(lane).collect()
+    }
 }
 
 pub(crate) struct Thread {
@@ -145,8 +159,8 @@ impl Thread {
         loop {
             match self.mailbox.try_recv() {
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return false,
-                Ok(Command::Serve(job, done)) => {
-                    self.serve(&job);
+                Ok(Command::Serve(job_id, lanes, done)) => {
+                    self.serve(job_id, lanes);
                     let _ = done.send(());
                 }
                 Ok(Command::Remove(job_id)) => self.remove(job_id),
@@ -158,19 +172,12 @@ impl Thread {
         }
     }
 
-    fn serve(&mut self, job: &ServedJob) {
+    fn serve(&mut self, job_id: u32, lanes: Vec<Lane>) {
         // A job number is the switch's to give: whoever had it before has ended.
-        let older: Vec<u32> =
-            self.lanes.iter().map(|lane| lane.job_id).filter(|id| *id as u8 == job.job_id as u8).collect();
+        let has_number = |lane: &&Lane| lane.job_id as u8 == job_id as u8;
+        let older: Vec<u32> = self.lanes.iter().filter(has_number).map(|lane| lane.job_id).collect();
         older.into_iter().for_each(|job_id| self.remove(job_id));
-        let datagram_bytes_max = ATP_HEADER_BYTES + usize::from(job.element_count_max) * 4;
-        let lane = |&(number, _): &(u16, u16)| Lane {
-            job_id: job.job_id,
-            number,
-            server: job.server(number),
-            datagram_bytes_max,
-        };
-        self.lanes.extend(job.lanes.iter().map(lane));
+        self.lanes.extend(lanes);
     }
 
     fn remove(&mut self, job_id: u32) {

@@ -91,7 +91,7 @@ impl ControlClient {
         Ok((serving, orders))
     }
 
-    /// See [`Client::install_relay`]; ends within ten seconds.
+    /// See [`Client::install_relay`]; ends within two seconds.
     ///
     /// # Errors
     /// As [`Client::install_relay`].
@@ -99,7 +99,7 @@ impl ControlClient {
         self.wait(self.client.install_relay(install))
     }
 
-    /// See [`Client::remove_relay`]; ends within ten seconds.
+    /// See [`Client::remove_relay`]; ends within two seconds.
     ///
     /// # Errors
     /// As [`Client::remove_relay`].

@@ -31,6 +31,9 @@ use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 /// Longest wait for an answer that the switch should give at once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The same from switch to switch: jobs of others wait behind it.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What a rank wants from the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinParameters {
@@ -148,7 +151,7 @@ impl Client {
     /// # Errors
     /// [`ErrorCode::InstallFailed`], [`ErrorCode::Forbidden`] without an operator's token, or the connection's.
     pub async fn install_relay(&self, install: RelayInstall) -> Result<(), ControlError> {
-        plain(self.stub.clone().install_relay(timed(install, CALL_TIMEOUT)).await).map(drop)
+        plain(self.stub.clone().install_relay(timed(install, RELAY_TIMEOUT)).await).map(drop)
     }
 
     /// Has a switch take part no longer. Unknown jobs are no error.
@@ -156,7 +159,7 @@ impl Client {
     /// # Errors
     /// [`ErrorCode::Forbidden`], or the connection's.
     pub async fn remove_relay(&self, job_id: u32) -> Result<(), ControlError> {
-        plain(self.stub.clone().remove_relay(timed(RelayRemove { job_id }, CALL_TIMEOUT)).await).map(drop)
+        plain(self.stub.clone().remove_relay(timed(RelayRemove { job_id }, RELAY_TIMEOUT)).await).map(drop)
     }
 
     /// Stops the switch: no new jobs, running ones may finish within `deadline` (zero: the switch's own limit).

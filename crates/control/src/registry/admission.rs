@@ -217,7 +217,7 @@ impl Registry {
         atp::assign(&self.limits, beside, servers).map(Some)
     }
 
-    /// By lane: a server of its own if there is one, else that of the lowest rank that would run it.
+    /// By lane: servers of their own if there are any, else the ranks that would run one, in turn.
     fn lane_servers(&self, group: &Group) -> Result<Vec<LaneServer>, ControlError> {
         let standing: Vec<_> = self.servers.iter().map(|(id, server)| (ServerOwner::Standing(*id), server)).collect();
         let by_rank = group.waiters.iter().map(|(rank, waiter)| (*rank, &waiter.server_addresses));
@@ -227,11 +227,13 @@ impl Registry {
         if chosen.is_empty() {
             return Err(refusals::no_server());
         }
+        // Jobs of one lane must not all go to the first.
+        let first = self.jobs.len();
         let server = |lane: u16| {
             // Consecutive lanes go to different servers, and on each to its ports in turn.
-            let (lane, count) = (usize::from(lane), chosen.len());
-            let (owner, addresses) = &chosen[lane % count];
-            LaneServer { owner: *owner, address: addresses[lane / count % addresses.len()] }
+            let (place, count) = (first + usize::from(lane), chosen.len());
+            let (owner, addresses) = &chosen[place % count];
+            LaneServer { owner: *owner, address: addresses[place / count % addresses.len()] }
         };
         Ok((0..group.shape.lane_count).map(server).collect())
     }

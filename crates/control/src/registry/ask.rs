@@ -10,6 +10,8 @@ use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 const NAME_BYTES_MAX: usize = 128;
 /// A p4app-switchML packet has one of these element counts (128 to 1024 bytes of data).
 const P4APP_ELEMENT_COUNTS: [u32; 4] = [32, 64, 128, 256];
+/// Chunks that all lanes of an ATP worker may have out: at 8 KiB each, 64 MiB at a parameter server.
+const ATP_WINDOW_MAX: u32 = 4096;
 /// The worker bitmap of the p4app-switchML program is one 32-bit word.
 const P4APP_WORLD_SIZE_MAX: u32 = 32;
 
@@ -128,6 +130,10 @@ fn check_beside(name: &str, limits: &Limits, worker: IpAddr) -> Result<usize, Co
     }
     topology.find(name).ok_or_else(|| {
         let known: Vec<&str> = topology.switches().iter().map(|switch| switch.name.as_str()).collect();
+        if known == [""] {
+            let message = format!("no switch is named `{name}`: this one was started without a topology");
+            return ControlError::new(ErrorCode::InvalidRequest, message, "Leave the name out");
+        }
         ControlError::new(
             ErrorCode::InvalidRequest,
             format!("no switch is named `{name}`"),
@@ -172,6 +178,11 @@ fn check_slots(request: &JoinRequest, limits: &Limits) -> Result<Option<u32>, Co
         return Ok(None);
     }
     let most = limits.slots_per_lane_bound(request.lane_count);
+    if request.algorithm() == Algorithm::Atp {
+        // An upper bound of the window, which may as well be lower: a parameter server keeps twice as many chunks.
+        let most = most.min(1 << (ATP_WINDOW_MAX / request.lane_count.max(1)).max(1).ilog2());
+        return Ok(Some(wanted.min(most).next_power_of_two()));
+    }
     if wanted > most {
         return Err(invalid("slots_per_lane_wanted", wanted, 1, most));
     }

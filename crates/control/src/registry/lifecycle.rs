@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::job::{Job, JobPhase, Member, MemberState, StreamId};
-use super::{Effect, Registry, RunKey, ServerId, Ticket, refusals};
+use super::{Effect, Registry, RunKey, ServerId, ServerOwner, Ticket, refusals};
 use crate::ControlError;
 use crate::proto::{Draining, JobRemoved, LossReason, PeerLeft, PeerLost, RemovalReason, Report, ServerLost, notice};
 
@@ -11,9 +11,23 @@ impl Registry {
     /// The data plane has taken the job of an [`Effect::Install`], or says why not. Admits or refuses its ranks.
     pub fn install_done(&mut self, now_ms: u64, job_id: u32, outcome: Result<(), String>) {
         match outcome {
+            Ok(()) if self.has_lost_server(job_id) => {
+                self.refuse_installing(job_id, &refusals::no_server());
+                self.effect(Effect::Remove { job_id });
+            }
             Ok(()) => self.admit_all(now_ms, job_id),
             Err(why) => self.refuse_installing(job_id, &refusals::install_failed(&why)),
         }
+    }
+
+    /// Whether a parameter server has gone while its job was installed.
+    fn has_lost_server(&self, job_id: u32) -> bool {
+        let atp = self.jobs.get(&job_id).and_then(|job| job.assignment.atp.as_ref());
+        atp.is_some_and(|atp| {
+            atp.servers
+                .iter()
+                .any(|lane| matches!(lane.owner, ServerOwner::Standing(id) if !self.servers.contains_key(&id)))
+        })
     }
 
     fn admit_all(&mut self, now_ms: u64, job_id: u32) {
@@ -177,7 +191,10 @@ impl Registry {
     pub fn server_detached(&mut self, now_ms: u64, server: ServerId, detail: &str) {
         self.servers.remove(&server);
         let remove_at_ms = now_ms.saturating_add(self.limits.broken_kept_ms);
-        let uses = |job: &Job| job.assignment.atp.as_ref().is_some_and(|atp| atp.is_served_by(server));
+        // A job that is being installed finds out by itself.
+        let uses = |job: &Job| {
+            job.phase != JobPhase::Installing && job.assignment.atp.as_ref().is_some_and(|atp| atp.is_served_by(server))
+        };
         let jobs: Vec<u32> = self.jobs.iter().filter(|(_, job)| uses(job)).map(|(job_id, _)| *job_id).collect();
         for job_id in jobs {
             if let Some(job) = self.jobs.get_mut(&job_id)

@@ -144,7 +144,7 @@ impl Core {
     pub(crate) fn drain(&self, limit: Duration) -> u32 {
         let job_count = self.with(|state, _| {
             state.registry.drain(limit.as_millis() as u64);
-            state.registry.job_count()
+            state.registry.job_count() + self.relayed.count() as u32
         });
         self.drain.send_if_modified(|asked| asked.replace(limit).is_none());
         job_count
@@ -160,12 +160,16 @@ impl Core {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.read(|state, _| state.registry.is_idle())
+        self.read(|state, _| state.registry.is_idle()) && self.relayed.count() == 0
     }
 
     /// Ends all jobs and answers all that wait.
     pub(crate) fn shut_down(&self) {
-        self.with(|state, _| state.registry.shut_down());
+        self.with(|state, _| {
+            state.registry.shut_down();
+            // Ends their streams.
+            state.servers.clear();
+        });
     }
 
     /// Waits until the data plane has carried out every order so far.

@@ -12,10 +12,13 @@ use fanin_control::topology::{Topology, TreePart};
 use fanin_control::{Algorithm, ControlError, ErrorCode, WireFormat};
 
 use super::Core;
+use fanin_wire::atp::LEVEL_COUNT_MAX;
+use fanin_wire::generated::ATP_FAN_IN_MAX;
+
 use crate::dataplane_api::{AtpInstall, JobInstall};
 
 /// A switch that does not answer by then is not there; the workers' joins wait for this.
-const CONNECT_WAIT: Duration = Duration::from_secs(3);
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 /// The other switches, as the root's installer sees them.
 pub(super) struct Relays {
@@ -54,7 +57,7 @@ impl Relays {
         if let Some(client) = self.clients.get(&place) {
             match call(client) {
                 // It may have been restarted since.
-                Err(error) if matches!(error.code, ErrorCode::Unreachable | ErrorCode::TimedOut) => {}
+                Err(error) if error.code == ErrorCode::Unreachable => {}
                 other => return other.map_err(in_words),
             }
         }
@@ -98,6 +101,11 @@ impl RelayedJobs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     /// As the root would show them.
     pub(super) fn statuses(&self) -> Vec<JobStatus> {
         let status = |job: &RelayInstall| JobStatus {
@@ -124,6 +132,9 @@ impl Core {
             return Err(refused(
                 "this switch is not below the root of a topology: start it with --topology and --name",
             ));
+        }
+        if self.is_draining() {
+            return Err(refused("this switch is draining"));
         }
         let mut jobs = self.relayed.lock();
         if let Some(old) = jobs.remove(&(job.job_id as u8)) {
@@ -154,6 +165,17 @@ impl Core {
                 job.slot_count
             );
             return Err(refused(&why));
+        }
+        let limits = self.read(|state, _| state.registry.limits().clone());
+        let bounds = [
+            ("children", job.children.len(), usize::from(ATP_FAN_IN_MAX)),
+            ("lane_count", job.lane_count as usize, usize::from(limits.lane_count_max)),
+            ("contributor_count", job.contributor_count as usize, usize::from(limits.world_size_max)),
+            ("level", job.level as usize + 1, LEVEL_COUNT_MAX),
+            ("up", job.up.len(), usize::from(limits.lane_count_max)),
+        ];
+        if let Some((field, value, most)) = bounds.into_iter().find(|(_, value, most)| value > most || *value == 0) {
+            return Err(refused(&format!("{field} is {value}; 1 to {most} are possible")));
         }
         let small = |value: u32, field: &str| u16::try_from(value).map_err(|_| refused(&format!("{field} is {value}")));
         let child = |child: &RelayChild| child.contributor.map(|number| small(number, "contributor")).transpose();

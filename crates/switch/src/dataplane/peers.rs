@@ -58,6 +58,10 @@ impl Peers {
     /// another port is answered there.
     pub fn learn(&mut self, sender: Admitted, source: SocketAddr) {
         let Some(job) = self.jobs[usize::from(sender.job_number)].as_mut() else { return };
+        // A child that the job does not have must not stand in another lane's place.
+        if usize::from(sender.rank) >= job.world_size {
+            return;
+        }
         let place = usize::from(sender.lane) * job.world_size + usize::from(sender.rank);
         if let Some(address) = job.addresses.get_mut(place)
             && *address != Some(source)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, TryRecvError};
 use fanin_net::{NetError, Patience, ReceiveBatch, UdpPort, Waker};
 use fanin_protocol::Verdict;
+use fanin_protocol::atp::SwitchConfig;
 use fanin_protocol::switchml::{self, Admitted, Context, Switch, WireFormat};
 use fanin_protocol::time::Time;
 use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_MAGIC, HEADER_BYTES, MAGIC};
@@ -63,7 +64,7 @@ impl Thread {
             patience: Patience::default(),
             start,
             switch: Switch::new(),
-            atp: AtpProgram::new(config.atp),
+            atp: AtpProgram::new(with_reachable_threshold(config.atp, &port)),
             jobs: Vec::new(),
             carrying: Carrying::default(),
             peers: Peers::new(port.local_addr().port()),
@@ -406,4 +407,10 @@ impl Thread {
             }
         }
     }
+}
+
+/// A socket's queue cannot grow beyond its send buffer, so that a longer threshold would never mark anything.
+fn with_reachable_threshold(config: SwitchConfig, port: &UdpPort) -> SwitchConfig {
+    let reachable = port.buffer_sizes().map_or(u32::MAX, |sizes| (sizes.send_bytes / 2).min(u32::MAX as usize) as u32);
+    SwitchConfig { ecn_threshold_bytes: config.ecn_threshold_bytes.min(reachable), ..config }
 }
