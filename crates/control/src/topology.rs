@@ -145,17 +145,19 @@ impl Topology {
             if self.switches[..place].iter().any(|other| other.name == switch.name) {
                 return Err(TopologyError::Value(format!("two switches are named `{}`", switch.name)));
             }
-            let taken = |address: &SocketAddr| self.switches[..place].iter().any(|other| other.data.contains(address));
-            if let Some(address) = switch.data.iter().find(|address| taken(address)) {
-                let why = format!("switch `{}` has the data address {address}, which is another's", switch.name);
-                return Err(TopologyError::Value(why));
-            }
             if self.checked_depth(place).is_none_or(|depth| depth >= LEVEL_COUNT_MAX) {
                 let why = format!(
                     "switch `{}` is more than {} switches away from the root, or its parents form a circle",
                     switch.name,
                     LEVEL_COUNT_MAX - 1
                 );
+                return Err(TopologyError::Value(why));
+            }
+        }
+        for (place, switch) in self.switches.iter().enumerate() {
+            let taken = |address: &SocketAddr| self.switches[..place].iter().any(|other| other.data.contains(address));
+            if let Some(address) = switch.data.iter().find(|address| taken(address)) {
+                let why = format!("switch `{}` has the data address {address}, which is another's", switch.name);
                 return Err(TopologyError::Value(why));
             }
         }
