@@ -210,6 +210,8 @@ def forked_child() -> None:
 
 
 def expect_interrupt(action: Callable[[], object]) -> None:
+    # A shell that starts the tests in the background has them ignore Ctrl-C, and Python then leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sent: list[float] = []
 
     def press_ctrl_c() -> None:
