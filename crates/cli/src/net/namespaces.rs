@@ -76,7 +76,7 @@ impl Network {
     /// behind then.
     pub fn build(owner: u32, worker_count: u16, link: Link) -> anyhow::Result<Network> {
         require_root()?;
-        let description = describe(&new_id(owner)?, worker_count)?;
+        let description = claim(owner, worker_count)?;
         // From here on an error removes what exists.
         let network = Network { description: Some(description.clone()) };
         build_switch(&description.switch, link)?;
@@ -154,12 +154,29 @@ pub fn caller() -> u32 {
     pid
 }
 
+/// Makes the switch's namespace under an id that no other network has. Only
+/// `ip netns add` can tell: it refuses a name that exists.
+fn claim(owner: u32, worker_count: u16) -> anyhow::Result<Description> {
+    const ATTEMPTS: usize = 8;
+    let mut refusal = None;
+    for _ in 0..ATTEMPTS {
+        let nonce = getrandom::u32().map_err(|error| anyhow::anyhow!("no random name for a network: {error}"))?;
+        let description = describe(&new_id(owner, nonce)?, worker_count)?;
+        match ip(&["netns", "add", &description.switch.ns]) {
+            Ok(()) => return Ok(description),
+            Err(error) if error.to_string().contains("File exists") => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| unreachable!("every attempt ends above or leaves its refusal")))
+}
+
 /// "owner-start-nonce": the owner's pid and start time, so that a later
-/// process with the same pid is not taken for it.
-fn new_id(owner: u32) -> anyhow::Result<String> {
+/// process with the same pid is not taken for it; 24 bits of `nonce`, since
+/// one owner may build several networks at the same moment.
+fn new_id(owner: u32, nonce: u32) -> anyhow::Result<String> {
     let start = start_time(owner).with_context(|| format!("there is no process {owner} to own the network"))?;
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Ok(format!("{owner:x}-{start:x}-{:x}", now.as_micros() & 0xff_ffff))
+    Ok(format!("{owner:x}-{start:x}-{:x}", nonce & 0xff_ffff))
 }
 
 fn owner_lives(id: &str) -> bool {
@@ -221,7 +238,6 @@ fn describe(id: &str, worker_count: u16) -> anyhow::Result<Description> {
 
 fn build_switch(switch: &SwitchPlace, link: Link) -> anyhow::Result<()> {
     let (ns, mtu) = (switch.ns.as_str(), link.mtu_bytes.to_string());
-    ip(&["netns", "add", ns])?;
     ip(&["-n", ns, "link", "set", "lo", "up"])?;
     ip(&["-n", ns, "link", "add", BRIDGE, "type", "bridge"])?;
     ip(&["-n", ns, "link", "set", BRIDGE, "up", "mtu", &mtu])?;
@@ -299,7 +315,7 @@ mod tests {
 
     #[test]
     fn an_id_knows_whether_its_owner_lives() {
-        let me = new_id(std::process::id()).unwrap();
+        let me = new_id(std::process::id(), 7).unwrap();
         assert!(owner_lives(&me));
         let start = start_time(std::process::id()).unwrap();
         assert!(!owner_lives(&format!("{:x}-{:x}-0", std::process::id(), start + 1)));
