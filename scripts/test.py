@@ -40,7 +40,11 @@ SKIPPED = re.compile(r"^\s*SKIPPED:? (?:\[\d+\] )?(.+)$")
 FAILURE_BEGINS = re.compile(
     r"^(failures:$|=+ (FAILURES|ERRORS) =+|error(\[\w+\])?:|Traceback |FAILED:? |thread '.+' .*panicked)"
 )
-FAILURE_ENDS = re.compile(r"^(test result:|\s*Running |\s*Doc-tests |\s*Compiling )")
+# Tests that passed show their output as well, and panics in it may be what they wanted.
+FAILURE_ENDS = re.compile(r"^(test result:|successes:$|\s*Running |\s*Doc-tests |\s*Compiling )")
+SUCCESSES_END = re.compile(r"^(failures:$|test result:)")
+# Most of a failed test's lines, and never the one that tells why.
+BACKTRACE = re.compile(r"^(stack backtrace:$|\s+\d+: \S|\s+at \S+:\d+:\d+$|note: Some details are omitted)")
 
 
 @dataclass
@@ -223,10 +227,11 @@ class Log:
     def excerpt(self) -> list[str]:
         """What the runner said of failures, or else the last lines; at most EXCERPT_LINES."""
         self.file.close()
-        lines, found, inside = self.path.read_text(errors="replace").splitlines(), [], False
+        lines, found, inside, successes = self.path.read_text(errors="replace").splitlines(), [], False, False
         for line in lines:
+            successes = (successes and not SUCCESSES_END.match(line)) or line == "successes:"
             inside = (inside and not FAILURE_ENDS.match(line)) or bool(FAILURE_BEGINS.match(line))
-            if inside:
+            if inside and not successes and not BACKTRACE.match(line):
                 found.append(line)
         found = found or lines[-EXCERPT_LINES // 2 :]
         if len(found) > EXCERPT_LINES:

@@ -114,6 +114,16 @@ def test_a_failure_is_shown_with_what_the_runner_said_of_it():
     assert any("exit status 101" in line for line in outcome.failure)
 
 
+def test_panics_of_passed_tests_and_backtraces_are_not_shown(tmp_path):
+    output = "successes:\n\nthread a panicked\nerror: wanted\n\nsuccesses:\n    a\n\nfailures:\n\nwrong sum\n"
+    output += "   3: core::panic\n             at ./tests/b.rs:1:2\nfailures:\n    b\n"
+    output += "test result: FAILED. 1 passed; 1 failed; 0 ignored"
+    (tmp_path / "output").write_text(output)
+    shown = runner.run(step("sh", "-c", f"cat {tmp_path}/output; exit 101")).failure
+    assert "wrong sum" in shown and "    b" in shown
+    assert not {"error: wanted", "   3: core::panic", "             at ./tests/b.rs:1:2"} & set(shown)
+
+
 def test_a_long_output_is_cut_in_the_middle():
     shown = runner.run(step("sh", "-c", "echo 'error: first'; seq 1 1000; exit 1")).failure
     assert "error: first" in shown and "1000" in shown and len(shown) < 200
