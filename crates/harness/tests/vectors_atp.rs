@@ -5,7 +5,7 @@ use fanin_harness::vectors::{Mismatch, suite};
 
 #[test]
 fn every_vector_passes_on_the_programs() {
-    suite::replay_all_atp(AtpProgramTarget::default).assert_all_passed();
+    suite::replay_all_atp(&[], AtpProgramTarget::default).assert_all_passed();
 }
 
 const TRIP: &str = r#"

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use fanin_net::{Loss, NetError, Options, UdpPort, Waker};
+use fanin_protocol::DropReason;
 use fanin_protocol::atp::ServerCounters;
 
 pub use job::{LaneWaiting, NotServed, ServedJob};
@@ -46,7 +47,7 @@ pub struct ServerConfig {
 pub struct Totals {
     /// See [`ServerCounters`].
     pub fragments: u64,
-    /// Bytes of all Fragments, as UDP payloads.
+    /// Bytes of all datagrams, as UDP payloads.
     pub received_bytes: u64,
     /// Fragments that were sums of several workers'.
     pub aggregated: u64,
@@ -60,21 +61,35 @@ pub struct Totals {
     pub replies: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
-    /// Packets that were not used.
-    pub drops: u64,
+    /// Packets that were not used, by [`DropReason`] in declaration order.
+    pub drops: [u64; DropReason::ALL.len()],
 }
 
 impl Totals {
     fn add(&mut self, lane: &ServerCounters) {
-        self.fragments += lane.fragments;
-        self.received_bytes += lane.received_bytes;
-        self.aggregated += lane.aggregated;
-        self.chunks += lane.chunks;
-        self.chunks_whole += lane.chunks_whole;
-        self.collisions += lane.collisions;
-        self.replies += lane.replies;
-        self.saturated += lane.saturated;
-        self.drops += lane.drops.iter().sum::<u64>();
+        self.merge(&Totals {
+            fragments: lane.fragments,
+            received_bytes: lane.received_bytes,
+            aggregated: lane.aggregated,
+            chunks: lane.chunks,
+            chunks_whole: lane.chunks_whole,
+            collisions: lane.collisions,
+            replies: lane.replies,
+            saturated: lane.saturated,
+            drops: lane.drops,
+        });
+    }
+
+    fn merge(&mut self, other: &Totals) {
+        self.fragments += other.fragments;
+        self.received_bytes += other.received_bytes;
+        self.aggregated += other.aggregated;
+        self.chunks += other.chunks;
+        self.chunks_whole += other.chunks_whole;
+        self.collisions += other.collisions;
+        self.replies += other.replies;
+        self.saturated += other.saturated;
+        self.drops.iter_mut().zip(other.drops).for_each(|(sum, part)| *sum += part);
     }
 }
 
@@ -168,16 +183,7 @@ impl ParameterServer {
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
         for handle in &self.threads {
-            let part = handle.totals.lock().unwrap_or_else(PoisonError::into_inner);
-            sum.fragments += part.fragments;
-            sum.received_bytes += part.received_bytes;
-            sum.aggregated += part.aggregated;
-            sum.chunks += part.chunks;
-            sum.chunks_whole += part.chunks_whole;
-            sum.collisions += part.collisions;
-            sum.replies += part.replies;
-            sum.saturated += part.saturated;
-            sum.drops += part.drops;
+            sum.merge(&handle.totals.lock().unwrap_or_else(PoisonError::into_inner));
         }
         sum
     }

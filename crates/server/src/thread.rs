@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, TryRecvError};
 use fanin_net::{NetError, Patience, ReceiveBatch, SendBatch, UdpPort, Waker};
-use fanin_protocol::atp::Server;
+use fanin_protocol::atp::{Server, refuse_stray};
 use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_JOB_ID_OFFSET, ATP_LANE_OFFSET};
 
 use crate::{Command, LaneWaiting, ServedJob, Totals};
@@ -114,22 +114,40 @@ impl Thread {
     }
 
     fn handle(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
-        let Some(lane) = find(&self.lanes, datagram) else {
-            // A late packet of a job that has ended, or nobody's.
-            self.ended.drops += 1;
-            return Ok(());
-        };
+        let Some(lane) = find(&self.lanes, datagram) else { return self.refuse(datagram, source) };
         self.lanes[lane].server.handle_packet(datagram);
         loop {
             let bytes_max = self.lanes[lane].datagram_bytes_max.max(datagram.len());
-            if self.peer != Some(source) || self.outgoing.spare(bytes_max).is_err() {
-                self.flush()?;
-            }
+            self.make_room(source, bytes_max)?;
             let Ok(space) = self.outgoing.spare(bytes_max) else { return Ok(()) };
             let Some(transmit) = self.lanes[lane].server.poll_transmit(space) else { return Ok(()) };
             self.outgoing.commit(transmit.bytes);
             self.peer = Some(source);
         }
+    }
+
+    /// A late packet of a job that has ended, or nobody's.
+    fn refuse(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+        self.make_room(source, ATP_HEADER_BYTES)?;
+        let job_id = job_id_of(datagram);
+        let is_job_known = self.lanes.iter().any(|lane| Some(lane.job_id) == job_id);
+        let Ok(space) = self.outgoing.spare(ATP_HEADER_BYTES) else { return Ok(()) };
+        let (reason, bytes) = refuse_stray(datagram, is_job_known, space);
+        self.ended.drops[reason as usize] += 1;
+        self.ended.received_bytes += datagram.len() as u64;
+        if bytes > 0 {
+            self.outgoing.commit(bytes);
+            self.peer = Some(source);
+        }
+        Ok(())
+    }
+
+    /// Sends what waits for somebody else, or leaves no room for a datagram.
+    fn make_room(&mut self, receiver: SocketAddr, bytes_max: usize) -> Result<(), NetError> {
+        if self.peer != Some(receiver) || self.outgoing.spare(bytes_max).is_err() {
+            self.flush()?;
+        }
+        Ok(())
     }
 
     /// Sends what waits. What does not get through, workers ask for again.
@@ -198,10 +216,14 @@ impl Thread {
 
 /// The lane that a datagram names. The server checks it.
 fn find(lanes: &[Lane], datagram: &[u8]) -> Option<usize> {
+    let job_id = job_id_of(datagram)?;
+    let number = u16::from_be_bytes(datagram[ATP_LANE_OFFSET..][..2].try_into().ok()?);
+    lanes.iter().position(|lane| lane.job_id == job_id && lane.number == number)
+}
+
+fn job_id_of(datagram: &[u8]) -> Option<u32> {
     let header = datagram.get(..ATP_HEADER_BYTES)?;
-    let id = u32::from_be_bytes(header[ATP_JOB_ID_OFFSET..][..4].try_into().ok()?);
-    let number = u16::from_be_bytes(header[ATP_LANE_OFFSET..][..2].try_into().ok()?);
-    lanes.iter().position(|lane| lane.job_id == id && lane.number == number)
+    Some(u32::from_be_bytes(header[ATP_JOB_ID_OFFSET..][..4].try_into().ok()?))
 }
 
 fn waiting(lane: &Lane) -> Option<LaneWaiting> {

@@ -12,7 +12,7 @@ mod worker;
 
 pub use index::{Indexing, rehash};
 pub use probe::{answers_probe, write_probe};
-pub use server::{Server, ServerConfig, ServerCounters, Transmit};
+pub use server::{Server, ServerConfig, ServerCounters, Transmit, refuse_stray};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,
 };

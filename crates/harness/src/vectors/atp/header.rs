@@ -160,7 +160,7 @@ fn parameter(sent: &Header, receiver: u16, tree: &Tree) -> Header {
 }
 
 /// The level of what arrives at a node.
-pub(super) fn level_of(node: Node, tree: &Tree) -> u8 {
+pub fn level_of(node: Node, tree: &Tree) -> u8 {
     match node {
         Node::Rack(_) => 0,
         Node::Root => tree.level_count() - 1,

@@ -16,7 +16,8 @@ use fanin_protocol::atp::Tree;
 use super::{Mismatch, load_texts};
 
 pub use format::{Expect, JobSpec, Send, Step, SwitchSpec, Vector, VerdictName};
-pub use program::AtpProgramTarget;
+pub use header::level_of;
+pub use program::{AtpProgramTarget, verdict_of_server};
 
 /// Where a packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

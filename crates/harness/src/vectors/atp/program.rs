@@ -133,14 +133,19 @@ impl AtpProgramTarget {
         while let Some(transmit) = server.poll_transmit(&mut self.output) {
             answers.push((Receiver::Switch, self.output[..transmit.bytes].to_vec()));
         }
-        let header = answers.first().and_then(|(_, answer)| Header::parse(answer).ok().map(|(header, _)| header));
-        let verdict = match (header, reason) {
-            (None, None) => VerdictName::Absorb,
-            (None, Some(_)) => VerdictName::Drop,
-            (Some(header), _) if header.kind == Kind::Refusal => VerdictName::Refuse,
-            (Some(header), _) if header.worker_rank == RANK_ALL => VerdictName::Multicast,
-            (Some(_), _) => VerdictName::Reply,
-        };
+        let verdict = verdict_of_server(answers.first().map(|(_, answer)| answer.as_slice()), reason);
         Ok(Exchange { verdict, reason, answers })
+    }
+}
+
+/// What the server decided, by the first datagram that left it and the reason that it counted.
+pub fn verdict_of_server(answer: Option<&[u8]>, reason: Option<DropReason>) -> VerdictName {
+    let header = answer.and_then(|answer| Header::parse(answer).ok()).map(|(header, _)| header);
+    match (header, reason) {
+        (None, None) => VerdictName::Absorb,
+        (None, Some(_)) => VerdictName::Drop,
+        (Some(header), _) if header.kind == Kind::Refusal => VerdictName::Refuse,
+        (Some(header), _) if header.worker_rank == RANK_ALL => VerdictName::Multicast,
+        (Some(_), _) => VerdictName::Reply,
     }
 }

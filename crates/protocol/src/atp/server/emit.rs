@@ -94,6 +94,20 @@ impl Server {
     }
 }
 
+/// Why a datagram for none of a server's lanes is dropped, and the length of the Refusal that was written to `output`, 0 if
+/// there is none. `is_job_known`: the server has other lanes of the job that the datagram names.
+pub fn refuse_stray(datagram: &[u8], is_job_known: bool, output: &mut [u8]) -> (DropReason, usize) {
+    let header = match Header::parse(datagram) {
+        Ok((header, _)) => header,
+        Err(error) => return (error.into(), 0),
+    };
+    let reason = if is_job_known { DropReason::BadSlot } else { DropReason::UnknownJob };
+    if header.kind != Kind::Fragment {
+        return (reason, 0);
+    }
+    (reason, decide::refusal(reason, &header, output))
+}
+
 /// As long as the Probe, and back on its way.
 fn reply_to_probe(probe: &Header, output: &mut [u8]) -> usize {
     let header = Header { kind: Kind::ProbeReply, level: probe.level - 1, ..*probe };

@@ -17,7 +17,7 @@ use crate::DropReason;
 use crate::atp::{Tree, rehash};
 use crate::switchml::Contributed;
 
-pub use emit::Transmit;
+pub use emit::{Transmit, refuse_stray};
 
 use chunk::{Chunk, Phase};
 use emit::Answer;
