@@ -94,6 +94,11 @@ class Session:
         self._keep_books(job, timeout)
         return self
 
+    @property
+    def switch_address(self) -> str:
+        """``host:port`` of the switch's controller."""
+        return str(self._session.controller)
+
     def _keep_books(self, job: str, timeout_s: float) -> None:
         self.timeout = timeout_s
         self._ledger = Ledger(job, self.rank, self.world_size)

@@ -9,7 +9,8 @@ Keys are str or int. Ranks may push them in different orders and from several th
 background on what is ready on every rank, and sums the highest priority first, then the key that was declared first.
 Every rank pushes each sum of a key; nothing is summed before all have.
 
-There is no server, and so no asynchronous mode, in which a push takes effect without the other ranks' pushes.
+With ``init(asynchronous=True)`` a push takes effect at once, without the other ranks' pushes, and a pull returns what
+there is; a store in rank 0's process then holds the values, and nothing is summed in the network.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from typing import Any
 
 from fanin._fanin import FaninError
 from fanin.config import load
+from fanin.ps.asynchronous import AsyncWorker
 from fanin.ps.handle import Callback, Handle, Key
 from fanin.ps.worker import Worker
 from fanin.rendezvous import connect, stop_local_switch
 from fanin.session import DEFAULT_TIMEOUT_S, Session
 
 __all__ = [
+    "AsyncWorker",
     "Handle",
     "Key",
     "Worker",
+    "create",
     "declare",
     "init",
     "poll",
@@ -48,26 +52,27 @@ class _Default:
     """The worker of the functions of this module."""
 
     lock = threading.Lock()
-    worker: Worker | None = None
+    worker: Worker | AsyncWorker | None = None
     count = 0
 
 
-def init(session: Session | None = None, **settings: Any) -> Worker:
+def init(session: Session | None = None, *, asynchronous: bool = False, **settings: Any) -> Worker | AsyncWorker:
     """Makes the worker that the functions of this module use, and returns it; collective over the job's ranks.
 
     Without arguments in a program of ``torch.distributed``: all ranks of the default group, whatever its backend, on
     ``FANIN_SWITCH`` or a private switch of rank 0. Otherwise the arguments of ``fanin.Session``, or a `session` that
-    nobody else uses from then on. Raises ``FaninError`` if there is a worker already, and what ``fanin.Session``
-    raises.
+    nobody else uses from then on. With `asynchronous`, the same on all ranks, pushes take effect as they come. Raises
+    ``FaninError`` if there is a worker already, and what ``fanin.Session`` raises.
     """
     with _Default.lock:
         if _Default.worker is not None:
             raise FaninError("fanin.ps is initialised already: call fanin.ps.shutdown() first")
+        kind = AsyncWorker if asynchronous else Worker
         if session is not None:
-            _Default.worker = Worker(session, owns_session=False)
+            _Default.worker = kind(session, owns_session=False)
         else:
             group = None if settings else _torch_group()
-            _Default.worker = Worker(group or Session(**{"job": "ps", **settings}))
+            _Default.worker = kind(group or Session(**{"job": "ps", **settings}))
         return _Default.worker
 
 
@@ -80,8 +85,19 @@ def shutdown() -> None:
 
 
 def declare(key: Key, tensor: Any, *, average: bool = True, priority: int = 0) -> None:
-    """See ``Worker.declare``."""
-    _worker().declare(key, tensor, average=average, priority=priority)
+    """See ``Worker.declare``. Raises ``FaninError`` in asynchronous mode, which has no order of keys."""
+    worker = _worker()
+    if isinstance(worker, AsyncWorker):
+        raise FaninError("asynchronous mode has no order of keys to declare: fanin.ps.create gives a key its value")
+    worker.declare(key, tensor, average=average, priority=priority)
+
+
+def create(key: Key, tensor: Any, *, callback: Callback | None = None) -> Handle:
+    """See ``AsyncWorker.create``. Raises ``FaninError`` in synchronous mode, which has no values of its own."""
+    worker = _worker()
+    if isinstance(worker, Worker):
+        raise FaninError("only fanin.ps.init(asynchronous=True) has a store in which a key can have a first value")
+    return worker.create(key, tensor, callback=callback)
 
 
 def push(
@@ -101,12 +117,14 @@ def push_pull(
     tensor: Any,
     out: Any = None,
     *,
-    average: bool = True,
+    average: bool | None = None,
     priority: int = 0,
     callback: Callback | None = None,
 ) -> Handle:
-    """See ``Worker.push_pull``."""
-    return _worker().push_pull(key, tensor, out, average=average, priority=priority, callback=callback)
+    """See ``Worker.push_pull``; by default an average, in asynchronous mode the value."""
+    worker = _worker()
+    is_average = isinstance(worker, Worker) if average is None else average
+    return worker.push_pull(key, tensor, out, average=is_average, priority=priority, callback=callback)
 
 
 def wait(handle: Handle, timeout: float | None = None) -> Any:
@@ -125,11 +143,11 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many ranks push to each sum."""
+    """How many ranks there are."""
     return _worker().world_size
 
 
-def _worker() -> Worker:
+def _worker() -> Worker | AsyncWorker:
     worker = _Default.worker
     if worker is None:
         raise FaninError("fanin.ps is not initialised: call fanin.ps.init() first")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fanin._fanin import FaninTimeout
 from fanin.session import SUMMABLE, address_of
-
-if TYPE_CHECKING:
-    from fanin.ps.worker import Worker
 
 Key = str | int
 
@@ -60,15 +57,28 @@ def _place_of_torch(tensor: Any) -> Place:
     return Place(int(tensor.data_ptr()), int(tensor.nbytes), name, tuple(tensor.shape), tensor)
 
 
+class Patient(Protocol):
+    """What a handle asks its worker, of either mode."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long a wait without a timeout of its own lasts, seconds."""
+
+    def is_calling_back(self) -> bool:
+        """Whether the caller is a callback."""
+
+
 class Handle:
     """One push, pull or push_pull. Made by ``fanin.ps``; every thread may wait for it."""
 
-    def __init__(self, kind: str, key: Key, callback: Callback | None, worker: Worker) -> None:
+    def __init__(self, kind: str, key: Key, callback: Callback | None, worker: Patient) -> None:
         self.kind = kind
-        """``"push"``, ``"pull"`` or ``"push_pull"``."""
+        """``"push"``, ``"pull"``, ``"push_pull"`` or ``"create"``."""
         self.key = key
         self.version: int | None = None
-        """Of the sum that this was part of, or that was fetched; the first sum of a key is version 1. None before."""
+        """Of the sum that this was part of, or that was fetched; the first sum of a key is version 1. None before.
+        In asynchronous mode: how many pushes are in the key's value.
+        """
         self.result: Any = None
         """The tensor that holds the sum; None for a push, and before the end."""
         self.error: Exception | None = None

@@ -19,7 +19,7 @@ import time
 import traceback
 import weakref
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from fanin._fanin import FaninError, FaninTimeout
 from fanin.ps.handle import Callback, Handle, Key, Place, place
@@ -65,7 +65,7 @@ class Worker:
         self._finishing = threading.Thread(target=self._finish, name="fanin-ps-finish", daemon=True)
         self._agreeing.start()
         self._finishing.start()
-        _close_at_exit(self)
+        close_at_exit(self)
 
     @property
     def rank(self) -> int:
@@ -157,7 +157,7 @@ class Worker:
             self._is_closing = True
             has_pushes = any(handle.kind != "pull" for handle in self._open)
             self._changed.notify_all()
-        _live.discard(self)
+        forget(self)
         if has_pushes:
             self._session.abort(f"rank {self.rank} closed fanin.ps before its pushes were complete")
         self._agreeing.join()
@@ -430,15 +430,28 @@ def _call_back(handle: Handle) -> None:
         traceback.print_exc()
 
 
+class Closable(Protocol):
+    """A worker of either mode."""
+
+    def close(self) -> None:
+        """Leaves the job."""
+
+
 #: Workers that were made and not yet closed; exit closes them.
-_live: weakref.WeakSet[Worker] = weakref.WeakSet()
+_live: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
-def _close_at_exit(worker: Worker) -> None:
+def close_at_exit(worker: Closable) -> None:
+    """The end of the program closes `worker`, unless it has been forgotten before."""
     # What was registered last is called first: the workers end before a private switch that one of them uses.
     atexit.unregister(_close_all)
     atexit.register(_close_all)
     _live.add(worker)
+
+
+def forget(worker: Closable) -> None:
+    """The worker is closed."""
+    _live.discard(worker)
 
 
 def _close_all() -> None:
