@@ -3,6 +3,7 @@
 //! Lengths are checked by the callers; here the shorter slice ends a loop.
 
 mod accumulate;
+mod fpisa;
 mod integer;
 mod narrow;
 mod plain;
@@ -11,6 +12,7 @@ pub(crate) mod sum;
 mod units;
 
 pub(crate) use accumulate::*;
+pub(crate) use fpisa::*;
 pub(crate) use integer::*;
 pub(crate) use narrow::*;
 pub(crate) use plain::*;

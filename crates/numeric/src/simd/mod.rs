@@ -16,8 +16,10 @@ mod kernels;
 mod narrow_kernels;
 #[cfg(target_arch = "x86_64")]
 mod sums;
+mod versions;
 
 pub use detect::{KernelLevel, kernel_level, limit_kernel_level};
+pub(crate) use versions::*;
 
 use crate::scalar;
 use crate::sum::{Kernel, Task};
