@@ -12,7 +12,7 @@ use std::time::Instant;
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
 use fanin_numeric::register_pair::{FloatFormat, Registers, Rounding};
-use fanin_numeric::{KernelLevel, Telemetry, accumulate, kernel_level, limit_kernel_level};
+use fanin_numeric::{KernelLevel, Telemetry, accumulate, ieee, kernel_level, limit_kernel_level};
 
 const ROUNDS: usize = 9;
 /// A sample repeats the work until it has added about this many elements.
@@ -32,6 +32,7 @@ struct Buffers {
     out: Vec<u8>,
     exponents: Vec<u8>,
     mantissas: Vec<i32>,
+    floats: Vec<f32>,
     copy: Vec<u8>,
     /// Passes so far: an element meets the datagrams in turn.
     pass: usize,
@@ -60,12 +61,22 @@ impl Buffers {
             out: vec![0; 4 * CHUNK],
             exponents: vec![0; element_count],
             mantissas: vec![0; element_count],
+            floats: vec![0.0; element_count],
             copy: vec![0; 4 * element_count],
             pass: 0,
         };
         let fpisa = Fpisa::paper(format);
         buffers.each(format.bytes(), |payload, slot, _| fpisa.overwrite(payload, slot));
         buffers
+    }
+
+    /// Calls `call(payload, slot)` for each chunk of the float slots.
+    fn each_float(&mut self, bytes: usize, mut call: impl FnMut(&[u8], &mut [f32])) {
+        let stride = HEADER_BYTES + bytes * CHUNK;
+        self.pass += 1;
+        for (index, slot) in self.floats.chunks_mut(CHUNK).enumerate() {
+            call(&self.payload[(index + self.pass) % DATAGRAMS * stride + HEADER_BYTES..][..bytes * CHUNK], slot);
+        }
     }
 
     /// Calls `call(payload, registers, out)` for each chunk of the slots.
@@ -129,6 +140,9 @@ fn kernels() -> Vec<Kernel> {
             black_box(counts);
         }),
         registers!("fpisa_a::add bf16, floor", Bfloat16, safe(Bfloat16), |a, p, s, _o| a.add(p, s, None)),
+        ("ieee::add f32", Float32, |b| b.each_float(4, ieee::add_f32)),
+        ("ieee::add f16", Float16, |b| b.each_float(2, ieee::add_f16)),
+        ("ieee::add bf16", Bfloat16, |b| b.each_float(2, ieee::add_bf16)),
     ]
 }
 

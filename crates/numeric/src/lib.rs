@@ -15,6 +15,7 @@
 //! | [`fpisa`] | switch | floats added in integer registers (FPISA §3); [`register_pair`] is the slot |
 //! | [`block_float`] | switch | values with a shared exponent in the same registers (FPISA §3.3) |
 //! | [`fpisa_a`] | switch | FPISA for switches that cannot shift a register (§4.3) |
+//! | [`ieee`] | switch | native float addition in order of arrival (PANAMA) |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
 //! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
 //!
@@ -41,6 +42,7 @@ pub mod float_wire;
 pub mod fpisa;
 pub mod fpisa_a;
 pub mod half_wire;
+pub mod ieee;
 pub mod integer;
 pub mod register_pair;
 mod scalar;

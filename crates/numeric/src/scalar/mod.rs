@@ -4,6 +4,7 @@
 
 mod accumulate;
 mod fpisa;
+mod ieee;
 mod integer;
 mod narrow;
 mod plain;
@@ -13,6 +14,7 @@ mod units;
 
 pub(crate) use accumulate::*;
 pub(crate) use fpisa::*;
+pub(crate) use ieee::*;
 pub(crate) use integer::*;
 pub(crate) use narrow::*;
 pub(crate) use plain::*;
