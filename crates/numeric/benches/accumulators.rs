@@ -12,7 +12,7 @@ use std::time::Instant;
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
 use fanin_numeric::register_pair::{FloatFormat, Registers, Rounding};
-use fanin_numeric::{KernelLevel, Telemetry, accumulate, ieee, kernel_level, limit_kernel_level};
+use fanin_numeric::{KernelLevel, Telemetry, accumulate, exact, ieee, kernel_level, limit_kernel_level};
 
 const ROUNDS: usize = 9;
 /// A sample repeats the work until it has added about this many elements.
@@ -22,7 +22,7 @@ const CHUNK: usize = 2048;
 
 /// Name, elements of the slots.
 const SETTINGS: [(&str, usize); 2] =
-    [("slots in L2: 16 Ki elements", 16 << 10), ("slots in memory: 16 Mi elements", 16 << 20)];
+    [("slots in L2: 16 Ki elements", 16 << 10), ("slots in memory: 8 Mi elements", 8 << 20)];
 /// Datagrams that come in turn.
 const DATAGRAMS: usize = 8;
 
@@ -33,6 +33,8 @@ struct Buffers {
     exponents: Vec<u8>,
     mantissas: Vec<i32>,
     floats: Vec<f32>,
+    exact: Vec<exact::Float32Sum>,
+    exact_f16: Vec<exact::Float16Sum>,
     copy: Vec<u8>,
     /// Passes so far: an element meets the datagrams in turn.
     pass: usize,
@@ -62,21 +64,14 @@ impl Buffers {
             exponents: vec![0; element_count],
             mantissas: vec![0; element_count],
             floats: vec![0.0; element_count],
+            exact: vec![Default::default(); element_count],
+            exact_f16: vec![Default::default(); element_count],
             copy: vec![0; 4 * element_count],
             pass: 0,
         };
         let fpisa = Fpisa::paper(format);
         buffers.each(format.bytes(), |payload, slot, _| fpisa.overwrite(payload, slot));
         buffers
-    }
-
-    /// Calls `call(payload, slot)` for each chunk of the float slots.
-    fn each_float(&mut self, bytes: usize, mut call: impl FnMut(&[u8], &mut [f32])) {
-        let stride = HEADER_BYTES + bytes * CHUNK;
-        self.pass += 1;
-        for (index, slot) in self.floats.chunks_mut(CHUNK).enumerate() {
-            call(&self.payload[(index + self.pass) % DATAGRAMS * stride + HEADER_BYTES..][..bytes * CHUNK], slot);
-        }
     }
 
     /// Calls `call(payload, registers, out)` for each chunk of the slots.
@@ -89,6 +84,18 @@ impl Buffers {
             call(payload, &mut Registers { exponents, mantissas }, &mut self.out[..bytes * CHUNK]);
         }
     }
+}
+
+/// Calls `call(payload, slot)` for each chunk of slots.
+macro_rules! each {
+    ($buffers:ident, $slots:ident, $bytes:literal, $call:expr) => {{
+        let stride = HEADER_BYTES + $bytes * CHUNK;
+        $buffers.pass += 1;
+        for (index, slot) in $buffers.$slots.chunks_mut(CHUNK).enumerate() {
+            let at = ($buffers.pass + index) % DATAGRAMS * stride + HEADER_BYTES;
+            $call(&$buffers.payload[at..][..$bytes * CHUNK], slot);
+        }
+    }};
 }
 
 /// Name, format of the payload, one pass over all chunks.
@@ -140,9 +147,17 @@ fn kernels() -> Vec<Kernel> {
             black_box(counts);
         }),
         registers!("fpisa_a::add bf16, floor", Bfloat16, safe(Bfloat16), |a, p, s, _o| a.add(p, s, None)),
-        ("ieee::add f32", Float32, |b| b.each_float(4, ieee::add_f32)),
-        ("ieee::add f16", Float16, |b| b.each_float(2, ieee::add_f16)),
-        ("ieee::add bf16", Bfloat16, |b| b.each_float(2, ieee::add_bf16)),
+        ("ieee::add f32", Float32, |b| each!(b, floats, 4, ieee::add_f32)),
+        ("ieee::add f16", Float16, |b| each!(b, floats, 2, ieee::add_f16)),
+        ("ieee::add bf16", Bfloat16, |b| each!(b, floats, 2, ieee::add_bf16)),
+        ("exact::add f32", Float32, |b| each!(b, exact, 4, exact::add_f32)),
+        ("exact::add f16", Float16, |b| each!(b, exact_f16, 2, exact::add_f16)),
+        ("exact::add bf16", Bfloat16, |b| each!(b, exact, 2, exact::add_bf16)),
+        ("exact::emit f32", Float32, |b| {
+            for slot in b.exact.chunks(CHUNK) {
+                exact::emit_f32(slot, &mut b.out);
+            }
+        }),
     ]
 }
 

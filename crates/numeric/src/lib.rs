@@ -16,6 +16,7 @@
 //! | [`block_float`] | switch | values with a shared exponent in the same registers (FPISA §3.3) |
 //! | [`fpisa_a`] | switch | FPISA for switches that cannot shift a register (§4.3) |
 //! | [`ieee`] | switch | native float addition in order of arrival (PANAMA) |
+//! | [`exact`] | switch | sums without any error but one rounding, whatever the order |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
 //! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
 //!
@@ -36,6 +37,7 @@ pub mod block_float;
 mod blocks;
 pub mod byte_wire;
 pub mod certificate;
+pub mod exact;
 pub mod exponent;
 pub mod float16;
 pub mod float_wire;

@@ -50,8 +50,7 @@ fn every_addition_rounds_once_in_float32_and_the_read_out_once_more() {
                 }
             }
             if total.is_finite() {
-                let expected =
-                    oracle::to_format(&oracle::whole(total, PLACES), PLACES, format, Rounding::NearestEven);
+                let expected = oracle::to_format(&oracle::whole(total, PLACES), PLACES, format, Rounding::NearestEven);
                 assert_eq!(oracle::value(format, sum(format, &values)), expected, "{format:?} {values:x?}");
             }
         }

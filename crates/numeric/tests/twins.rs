@@ -11,7 +11,9 @@ use std::borrow::Cow;
 
 use common::{Random, levels};
 use fanin_numeric::limit_kernel_level;
-use fanin_numeric::{accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, ieee, integer, static_fixed};
+use fanin_numeric::{
+    accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, ieee, integer, static_fixed,
+};
 
 /// Inputs of one comparison, each longer than any slice taken from it.
 struct Inputs {
@@ -313,10 +315,8 @@ macro_rules! ieee {
 }
 
 fn ieee_kernels() -> Vec<(&'static str, Kernel)> {
-    let f32s: [(&'static str, Kernel); 4] =
-        ieee!("ieee f32", 4, overwrite_f32, add_f32, add_and_emit_f32, emit_f32);
-    let f16s: [(&'static str, Kernel); 4] =
-        ieee!("ieee f16", 2, overwrite_f16, add_f16, add_and_emit_f16, emit_f16);
+    let f32s: [(&'static str, Kernel); 4] = ieee!("ieee f32", 4, overwrite_f32, add_f32, add_and_emit_f32, emit_f32);
+    let f16s: [(&'static str, Kernel); 4] = ieee!("ieee f16", 2, overwrite_f16, add_f16, add_and_emit_f16, emit_f16);
     let bf16s: [(&'static str, Kernel); 4] =
         ieee!("ieee bf16", 2, overwrite_bf16, add_bf16, add_and_emit_bf16, emit_bf16);
     [f32s, f16s, bf16s].concat()
@@ -419,7 +419,8 @@ fn compare(kernels: &[(&'static str, Kernel)], inputs: &Inputs, places: &[Place]
 #[test]
 fn every_level_writes_the_same_bits() {
     let kernels: Vec<_> =
-        [scaled_kernels(), narrow_kernels(), atp_kernels(), ieee_kernels(), integer_kernels(), switch_kernels()].concat();
+        [scaled_kernels(), narrow_kernels(), atp_kernels(), ieee_kernels(), integer_kernels(), switch_kernels()]
+            .concat();
     let mut random = Random(1);
     let lengths = 0..=200;
     let inputs = random_inputs(&mut random);

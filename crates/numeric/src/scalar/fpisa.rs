@@ -163,7 +163,7 @@ fn round_magnitude(magnitude: u32, dropped: i32, is_negative: bool, rounding: Ro
 }
 
 /// What an element without a number reads as: infinities win over an overflow, which says only that the finite part is lost.
-fn bits_of_marks(format: FloatFormat, found: i32) -> u32 {
+pub(crate) fn bits_of_marks(format: FloatFormat, found: i32) -> u32 {
     let infinity = format.field_max() << format.fraction_bits();
     let both = marks::POSITIVE_INFINITY | marks::NEGATIVE_INFINITY;
     if found & marks::NAN != 0 || found & both == both {
@@ -182,7 +182,7 @@ pub(crate) fn load(format: FloatFormat, payload: &[u8], at: usize) -> u32 {
     bytes.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
 }
 
-fn store(format: FloatFormat, payload: &mut [u8], at: usize, bits: u32) {
+pub(crate) fn store(format: FloatFormat, payload: &mut [u8], at: usize, bits: u32) {
     let big_endian = bits.to_be_bytes();
     payload[at * format.bytes()..][..format.bytes()].copy_from_slice(&big_endian[4 - format.bytes()..]);
 }

@@ -44,16 +44,7 @@ ieee_kernels!(
     ieee_add_and_emit_f32,
     ieee_emit_f32
 );
-ieee_kernels!(
-    u16,
-    2,
-    f16_to_f32,
-    f32_to_f16,
-    ieee_overwrite_f16,
-    ieee_add_f16,
-    ieee_add_and_emit_f16,
-    ieee_emit_f16
-);
+ieee_kernels!(u16, 2, f16_to_f32, f32_to_f16, ieee_overwrite_f16, ieee_add_f16, ieee_add_and_emit_f16, ieee_emit_f16);
 ieee_kernels!(
     u16,
     2,
