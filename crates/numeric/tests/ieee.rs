@@ -13,11 +13,13 @@ use oracle::FORMATS;
 /// Bits of 1 in the integers of the oracle: 2^-149 is the least f32.
 const PLACES: i32 = 149;
 
+type Verb = fn(&[u8], &mut [f32]);
+
 fn sum(format: FloatFormat, values: &[u32]) -> u32 {
     let (mut slot, mut out) = ([0.0], vec![0; format.bytes()]);
     for (k, bits) in values.iter().enumerate() {
         let payload = oracle::payload(format, &[*bits]);
-        let verbs: [fn(&[u8], &mut [f32]); 2] = match format {
+        let verbs: [Verb; 2] = match format {
             FloatFormat::Float32 => [ieee::overwrite_f32, ieee::add_f32],
             FloatFormat::Float16 => [ieee::overwrite_f16, ieee::add_f16],
             FloatFormat::Bfloat16 => [ieee::overwrite_bf16, ieee::add_bf16],
