@@ -63,7 +63,7 @@ fn sequences_give_the_nearest_number_in_any_order() {
                 (bits as u32 & 1) << (8 * format.bytes() - 1) | (field as u32) << format.fraction_bits() | fraction
             });
             // Cancels but for the last few.
-            if count % 3 == 0 {
+            if count.is_multiple_of(3) {
                 let sign = 1 << (8 * format.bytes() - 1);
                 values = [values.clone(), values[2..].iter().map(|bits| bits ^ sign).collect()].concat();
             }
@@ -82,7 +82,7 @@ fn sequences_give_the_nearest_number_in_any_order() {
 #[test]
 fn a_tree_of_switches_gives_the_same_bits() {
     let mut random = Random(42);
-    let values = random.vec(64, |bits| (bits as u32 & 0x80ff_ffff) | (bits >> 40) as u32 % 120 << 24);
+    let values = random.vec(64, |bits| (bits as u32 & 0x80ff_ffff) | (((bits >> 40) as u32 % 120) << 24));
     let whole = sum(FloatFormat::Float32, &values);
     for leaf in [1, 3, 8, 64] {
         let mut root = [Float32Sum::default()];
