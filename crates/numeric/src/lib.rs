@@ -12,8 +12,15 @@
 //! | [`float_wire`] | worker | floats <-> floats as they are, where fixed point does not hold the sum (ATP §3.8) |
 //! | [`integer`] | worker | integers, limbs, ordered floats and raw bytes <-> 32-bit words, all exact |
 //! | [`accumulate`] | switch | a slot overwrites, adds, takes the maximum, ors, xors, and emits |
+//! | [`fpisa`] | switch | floats added in integer registers (FPISA §3); [`register_pair`] is the slot |
+//! | [`block_float`] | switch | values with a shared exponent in the same registers (FPISA §3.3) |
+//! | [`fpisa_a`] | switch | FPISA for switches that cannot shift a register (§4.3) |
+//! | [`ieee`] | switch | native float addition in order of arrival (PANAMA) |
+//! | [`exact`] | switch | sums without any error but one rounding, whatever the order |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
 //! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
+//!
+//! [`certificate`] says what an accumulator promises, [`telemetry`] counts what it met.
 //!
 //! Words on the wire are big-endian. Every kernel exists as a scalar reference that reads like the paper and as
 //! AVX2 and AVX-512 twins; the fastest one that the processor has is chosen at run time and all of them write the same
@@ -26,19 +33,29 @@
 pub mod accumulate;
 pub mod bfloat_wire;
 pub mod block_fixed;
+pub mod block_float;
+mod blocks;
 pub mod byte_wire;
+pub mod certificate;
+pub mod exact;
 pub mod exponent;
 pub mod float16;
 pub mod float_wire;
+pub mod fpisa;
+pub mod fpisa_a;
 pub mod half_wire;
+pub mod ieee;
 pub mod integer;
+pub mod register_pair;
 mod scalar;
 mod simd;
 pub mod static_fixed;
 pub mod sum;
+pub mod telemetry;
 
 pub use exponent::BlockExponent;
 pub use simd::{KernelLevel, kernel_level, limit_kernel_level};
+pub use telemetry::Telemetry;
 
 /// Lengths that do not match are the caller's bug: half a block converted in silence would be a wrong sum.
 #[inline]

@@ -11,7 +11,9 @@ use std::borrow::Cow;
 
 use common::{Random, levels};
 use fanin_numeric::limit_kernel_level;
-use fanin_numeric::{accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, integer, static_fixed};
+use fanin_numeric::{
+    accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, ieee, integer, static_fixed,
+};
 
 /// Inputs of one comparison, each longer than any slice taken from it.
 struct Inputs {
@@ -289,6 +291,37 @@ fn bring_to_the_ends(slot: &mut [i32], payload: &mut [u8]) {
     }
 }
 
+/// The slot's bits before the verb, and what they are after it: NaN as such, since processors choose which operand's bits it
+/// keeps.
+fn float_slot(i: &Inputs, p: Place, width: usize, verb: impl FnOnce(&mut [u8], &mut [f32])) -> Vec<u8> {
+    let mut bytes = i.bytes[..p.at + width * p.count + p.margin].to_vec();
+    let mut slot = i.f32s[..p.at + p.count + p.margin].to_vec();
+    verb(&mut bytes[p.at..][..width * p.count], &mut slot[p.at..][..p.count]);
+    let comparable = slot.into_iter().map(|x| if x.is_nan() { f32::NAN } else { x });
+    bytes.into_iter().chain(comparable.flat_map(f32::to_ne_bytes)).collect()
+}
+
+macro_rules! ieee {
+    ($name:literal, $width:literal, $overwrite:ident, $add:ident, $add_and_emit:ident, $emit:ident) => {
+        [
+            (concat!($name, "::overwrite"), |i, p| float_slot(i, p, $width, |p, s| ieee::$overwrite(p, s))),
+            (concat!($name, "::add"), |i, p| float_slot(i, p, $width, |p, s| ieee::$add(p, s))),
+            (concat!($name, "::add_and_emit"), |i, p| {
+                float_slot(i, p, $width, |p, s| ieee::$add_and_emit(&p.to_vec(), s, p))
+            }),
+            (concat!($name, "::emit"), |i, p| float_slot(i, p, $width, |p, s| ieee::$emit(s, p))),
+        ]
+    };
+}
+
+fn ieee_kernels() -> Vec<(&'static str, Kernel)> {
+    let f32s: [(&'static str, Kernel); 4] = ieee!("ieee f32", 4, overwrite_f32, add_f32, add_and_emit_f32, emit_f32);
+    let f16s: [(&'static str, Kernel); 4] = ieee!("ieee f16", 2, overwrite_f16, add_f16, add_and_emit_f16, emit_f16);
+    let bf16s: [(&'static str, Kernel); 4] =
+        ieee!("ieee bf16", 2, overwrite_bf16, add_bf16, add_and_emit_bf16, emit_bf16);
+    [f32s, f16s, bf16s].concat()
+}
+
 fn integer_kernels() -> Vec<(&'static str, Kernel)> {
     use integer::*;
     vec![
@@ -386,7 +419,8 @@ fn compare(kernels: &[(&'static str, Kernel)], inputs: &Inputs, places: &[Place]
 #[test]
 fn every_level_writes_the_same_bits() {
     let kernels: Vec<_> =
-        [scaled_kernels(), narrow_kernels(), atp_kernels(), integer_kernels(), switch_kernels()].concat();
+        [scaled_kernels(), narrow_kernels(), atp_kernels(), ieee_kernels(), integer_kernels(), switch_kernels()]
+            .concat();
     let mut random = Random(1);
     let lengths = 0..=200;
     let inputs = random_inputs(&mut random);
@@ -404,7 +438,7 @@ fn every_level_writes_the_same_bits() {
     // whole vectors.
     let place = Place::inside(1, ELEMENTS_MAX - 3);
     let rounding = [scaled_kernels(), narrow_kernels(), atp_kernels()].concat();
-    let exact = [integer_kernels(), switch_kernels()].concat();
+    let exact = [ieee_kernels(), integer_kernels(), switch_kernels()].concat();
     for block in 0..10_000_000 / place.count + 1 {
         let inputs = random_inputs(&mut random);
         compare(&rounding, &inputs, &[place]);

@@ -3,6 +3,8 @@
 //! Lengths are checked by the callers; here the shorter slice ends a loop.
 
 mod accumulate;
+mod fpisa;
+mod ieee;
 mod integer;
 mod narrow;
 mod plain;
@@ -11,6 +13,8 @@ pub(crate) mod sum;
 mod units;
 
 pub(crate) use accumulate::*;
+pub(crate) use fpisa::*;
+pub(crate) use ieee::*;
 pub(crate) use integer::*;
 pub(crate) use narrow::*;
 pub(crate) use plain::*;

@@ -6,6 +6,7 @@
 use core::arch::x86_64::*;
 
 use super::atp_kernels::atp_kernels;
+use super::ieee_kernels::ieee_kernels;
 use super::kernels::kernels;
 use super::narrow_kernels::narrow_kernels;
 use super::sums::sums;
@@ -22,6 +23,7 @@ kernels!("avx2,f16c");
 sums!("avx2,f16c");
 narrow_kernels!("avx2,f16c");
 atp_kernels!("avx2,f16c");
+ieee_kernels!("avx2,f16c");
 
 /// # Safety
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.

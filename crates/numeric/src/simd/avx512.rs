@@ -7,6 +7,7 @@ use core::arch::x86_64::*;
 
 use super::atp_kernels::atp_kernels;
 use super::avx2;
+use super::ieee_kernels::ieee_kernels;
 use super::kernels::kernels;
 use super::narrow_kernels::narrow_kernels;
 use super::sums::sums;
@@ -23,6 +24,7 @@ kernels!("avx512f,avx512bw,avx512vl,f16c");
 sums!("avx512f,avx512bw,avx512vl,f16c");
 narrow_kernels!("avx512f,avx512bw,avx512vl,f16c");
 atp_kernels!("avx512f,avx512bw,avx512vl,f16c");
+ieee_kernels!("avx512f,avx512bw,avx512vl,f16c");
 
 /// # Safety
 /// `4 * n` bytes are readable at `from`, `1 <= n <= LANES`.

@@ -11,13 +11,17 @@ mod avx2;
 mod avx512;
 mod detect;
 #[cfg(target_arch = "x86_64")]
+mod ieee_kernels;
+#[cfg(target_arch = "x86_64")]
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod narrow_kernels;
 #[cfg(target_arch = "x86_64")]
 mod sums;
+mod versions;
 
 pub use detect::{KernelLevel, kernel_level, limit_kernel_level};
+pub(crate) use versions::*;
 
 use crate::scalar;
 use crate::sum::{Kernel, Task};
@@ -113,6 +117,19 @@ dispatch! {
     fn read_plain_bf16(payload: &[u8], divisor: f32, out: &mut [u16]);
     fn add_units(payload: &[u8], slot: &mut [i32]);
     fn has_extreme(slot: &[i32]) -> bool;
+
+    fn ieee_overwrite_f32(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_f32(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_and_emit_f32(payload: &[u8], slot: &mut [f32], out: &mut [u8]);
+    fn ieee_emit_f32(slot: &[f32], payload: &mut [u8]);
+    fn ieee_overwrite_f16(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_f16(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_and_emit_f16(payload: &[u8], slot: &mut [f32], out: &mut [u8]);
+    fn ieee_emit_f16(slot: &[f32], payload: &mut [u8]);
+    fn ieee_overwrite_bf16(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_bf16(payload: &[u8], slot: &mut [f32]);
+    fn ieee_add_and_emit_bf16(payload: &[u8], slot: &mut [f32], out: &mut [u8]);
+    fn ieee_emit_bf16(slot: &[f32], payload: &mut [u8]);
 
     fn i32_to_payload(values: &[i32], flip: i32, payload: &mut [u8]);
     fn payload_to_i32(payload: &[u8], flip: i32, out: &mut [i32]);
