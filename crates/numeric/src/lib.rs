@@ -19,6 +19,7 @@
 //! | [`exact`] | switch | sums without any error but one rounding, whatever the order |
 //! | [`log_table`] | switch | float addition by table look-ups (Libra §3.5) |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
+//! | [`table_math`] | anybody | products, logarithms, square roots by tables (FPISA A.2) |
 //! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
 //!
 //! [`certificate`] says what an accumulator promises, [`telemetry`] counts what it met.
@@ -56,6 +57,7 @@ mod scalar;
 mod simd;
 pub mod static_fixed;
 pub mod sum;
+pub mod table_math;
 pub mod telemetry;
 
 pub use exponent::BlockExponent;
