@@ -139,6 +139,7 @@ fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, la
         job_id: assignment.job_id,
         job_token: assignment.job_token,
         rank: place.host,
+        number: place.host,
         worker_count: place.host_count,
         lane,
         slots_per_lane: assignment.slots_per_lane,
