@@ -82,6 +82,7 @@ mod tests {
             JobShape { world_size: 4, lane_count: 1, wire_format: WireFormat::FaninV1, algorithm: Algorithm::Switchml };
         let assignment = Assignment {
             atp: None,
+            racks: None,
             has_checksum: true,
             job_id: 1,
             job_token: 2,
@@ -90,7 +91,8 @@ mod tests {
             element_count_max: 32,
             host_of_rank: host_of_rank.to_vec(),
         };
-        Place::new(&Admission { assignment, rank, data_addresses: Vec::new(), lease: Duration::from_secs(1) })
+        let (data_addresses, switch_name) = (Vec::new(), String::new());
+        Place::new(&Admission { assignment, rank, data_addresses, switch_name, lease: Duration::from_secs(1) })
     }
 
     #[test]

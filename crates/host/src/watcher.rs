@@ -180,6 +180,13 @@ impl Watching {
                 );
                 (GRACE, ErrorKind::PeerLost, what)
             }
+            Notice::RelayLost { detail } => {
+                let what = format!(
+                    "a switch between this job's ranks and the root was lost ({detail}): no collective can complete any \
+                     more. Start that switch again and rerun the job"
+                );
+                (GRACE, ErrorKind::SwitchLost, what)
+            }
             Notice::ControllerLost { why } => {
                 let what = format!(
                     "the connection to the switch at {} was lost ({why}): it has stopped or restarted. Start the switch \
@@ -193,7 +200,12 @@ impl Watching {
                 return;
             }
         };
-        self.pending.get_or_insert(BadNews { due: Instant::now() + grace, kind, what });
+        // Ranks that leave may do so because of a switch, which is the better news.
+        let explains = kind == ErrorKind::SwitchLost;
+        let due = Instant::now() + grace;
+        let old = self.pending.take_if(|old| explains && old.kind == ErrorKind::PeerLost);
+        let due = old.map_or(due, |old| old.due.min(due));
+        self.pending.get_or_insert(BadNews { due, kind, what });
     }
 
     /// Bad news that is due fails what still waits; if nothing does, the next
@@ -210,7 +222,11 @@ impl Watching {
             return;
         }
         let error = match trouble {
-            Trouble::Network(error) => Error::new(error.kind, Explainer::new(&self.shared).sentence(&error.message)),
+            Trouble::Network(error) => {
+                let name = &self.shared.admission.switch_name;
+                let at = if name.is_empty() { String::new() } else { format!("at the switch `{name}`: ") };
+                Error::new(error.kind, Explainer::new(&self.shared).sentence(&format!("{at}{}", error.message)))
+            }
             Trouble::Refused { lane, reason, chunk_index, slot_index, collective } => {
                 self.explain_refusal(lane, reason, chunk_index, slot_index, collective)
             }

@@ -257,7 +257,7 @@ impl Registry {
         self.retire(job.key);
     }
 
-    fn notify_attached(&mut self, job_id: u32, notice: &notice::Kind) {
+    pub(super) fn notify_attached(&mut self, job_id: u32, notice: &notice::Kind) {
         let ranks = self.jobs.get(&job_id).map(Job::attached_ranks).unwrap_or_default();
         for rank in ranks {
             self.effect(Effect::Notify { job_id, rank, notice: notice.clone() });
