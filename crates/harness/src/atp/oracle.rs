@@ -1,5 +1,6 @@
 //! What a chunk's sum must be, by arithmetic of its own.
 
+use fanin_protocol::atp::Missing;
 use fanin_protocol::stream::{BlockId, Submission};
 use fanin_wire::Operator;
 use fanin_wire::atp::ElementFormat;
@@ -42,9 +43,9 @@ pub fn is_sum(
     element: u64,
     format: ElementFormat,
     got: u32,
+    missing: &Missing,
 ) -> bool {
-    let ranks = 0..job.tree.worker_count();
-    let words = ranks.map(|rank| contribution(job, lane, rank, submission, id, element));
+    let words = contributors(job, missing).map(|rank| contribution(job, lane, rank, submission, id, element));
     match format {
         ElementFormat::Int32 => words.reduce(|a, b| combine(submission.operator, a, b)) == Some(got),
         ElementFormat::Fixed32 => fixed(words) == Some(i64::from(got as i32)),
@@ -57,11 +58,23 @@ pub fn is_sum(
 }
 
 /// Whether the block can only be summed as floats: some value or the whole sum does not fit.
-pub fn must_be_float(job: &JobPlan, lane: u16, submission: &Submission, id: BlockId, elements: u64) -> bool {
+pub fn must_be_float(
+    job: &JobPlan,
+    lane: u16,
+    submission: &Submission,
+    id: BlockId,
+    elements: u64,
+    missing: &Missing,
+) -> bool {
     (0..elements).any(|element| {
-        let ranks = 0..job.tree.worker_count();
-        fixed(ranks.map(|rank| contribution(job, lane, rank, submission, id, element))).is_none()
+        fixed(contributors(job, missing).map(|rank| contribution(job, lane, rank, submission, id, element))).is_none()
     })
+}
+
+/// The ranks whose contributions a sum is declared to hold.
+pub fn contributors<'a>(job: &JobPlan, missing: &'a Missing) -> impl Iterator<Item = u16> + use<'a> {
+    let bits = missing.ranks.unwrap_or(0);
+    (0..job.tree.worker_count()).filter(move |rank| bits >> rank & 1 == 0)
 }
 
 fn combine(operator: Operator, a: u32, b: u32) -> u32 {

@@ -13,6 +13,7 @@ use crate::dataplane_api::{AtpInstall, Dataplane, JobInstall};
 
 pub(super) enum Order {
     Install(Assignment),
+    SetUpAgain(Assignment),
     Remove(u32),
     /// Answered when everything before it is done.
     Confirm(Sender<()>),
@@ -42,6 +43,7 @@ impl Installer {
     fn carry_out(&mut self, order: Order) {
         match order {
             Order::Install(assignment) => self.install(&assignment),
+            Order::SetUpAgain(assignment) => self.set_up_again(&assignment),
             Order::Remove(job_id) => {
                 self.remove(job_id);
                 tracing::info!(job_id, "job removed");
@@ -59,6 +61,23 @@ impl Installer {
         }
         if let Some(core) = self.core.upgrade() {
             core.with(|state, now_ms| state.registry.install_done(now_ms, job_id, outcome));
+        }
+    }
+
+    /// The job goes on without a rank: switches begin anew with the new tree, servers keep what they have.
+    fn set_up_again(&mut self, assignment: &Assignment) {
+        let (job_id, token) = (assignment.job_id, assignment.job_token);
+        self.dataplane.remove(job_id);
+        if let Some(atp) = self.atp_jobs.remove(&job_id) {
+            self.relays.remove(job_id, &atp);
+        }
+        let outcome = self.install_everywhere(assignment);
+        match &outcome {
+            Ok(()) => tracing::warn!(job_id, "job set up again without a lost rank"),
+            Err(error) => tracing::error!(job_id, error, "job not set up again"),
+        }
+        if let Some(core) = self.core.upgrade() {
+            core.with(|state, now_ms| state.registry.set_up_again_done(now_ms, job_id, token, outcome));
         }
     }
 
