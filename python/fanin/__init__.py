@@ -8,6 +8,7 @@ find the backend by themselves; before that, import torch first and then fanin.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from fanin.telemetry import Explanation, explain, stats
 
 if TYPE_CHECKING:
     from fanin.torch.hook import ddp_hook, ddp_hook_state
+    from fanin.torch.record import Recorder, record
 
 __all__ = [
     "Config",
@@ -28,24 +30,25 @@ __all__ = [
     "FaninTimeout",
     "LocalSwitch",
     "Pending",
+    "Recorder",
     "Session",
     "__version__",
     "ddp_hook",
     "ddp_hook_state",
     "explain",
     "init",
+    "record",
     "stats",
 ]
 
-_LAZY = ("ddp_hook", "ddp_hook_state")
+#: What needs torch, by the module that has it.
+_LAZY = {"ddp_hook": "hook", "ddp_hook_state": "hook", "Recorder": "record", "record": "record"}
 
 
 def __getattr__(name: str) -> Any:
-    # The hook needs torch, and numpy users must not pay for importing it.
+    # Numpy users must not pay for importing torch.
     if name in _LAZY:
-        from fanin.torch import hook
-
-        return getattr(hook, name)
+        return getattr(importlib.import_module(f"fanin.torch.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'fanin' has no attribute {name!r}")
 
 

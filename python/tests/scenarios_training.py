@@ -5,9 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import fanin
 import torch
 import torch.distributed as dist
+from fanin import recording
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
@@ -312,3 +315,27 @@ def scenario_push_pull(world: World) -> None:
                 raise AssertionError(f"{wrong} was accepted")
         finally:
             fanin.ps.shutdown()
+
+
+def scenario_recorded_gradients_are_each_rank_s_own(world: World) -> None:
+    """Before DDP averages them: as those of a model that no other rank knows."""
+    for is_view in (False, True):
+        alone = _model()
+        model = DistributedDataParallel(_model(), gradient_as_bucket_view=is_view)
+        folder = Path(tempfile.mkdtemp())
+        recorder = fanin.record(model, folder, every=2)
+        expected: dict[str, Any] = {}
+        for step in range(STEPS):
+            inputs, labels = _batch(world, step)
+            for one in (alone, model):
+                one.zero_grad()
+                nn.functional.cross_entropy(one(inputs), labels).backward()
+            for name, parameter in alone.named_parameters():
+                expected[f"step-{step}/rank-{world.rank}/{name}"] = parameter.grad.numpy().copy()
+        assert recorder.steps == [0, 2, 4]
+        recorder.close()
+        arrays, metadata = recording.read(folder / f"rank-{world.rank}.safetensors")
+        assert metadata["rank"] == str(world.rank) and metadata["world_size"] == str(world.size)
+        assert set(arrays) == {name for name in expected if name.startswith(("step-0/", "step-2/", "step-4/"))}
+        for name, array in arrays.items():
+            assert abs(array - expected[name]).max() <= 1e-6, f"{name} with {is_view=}"

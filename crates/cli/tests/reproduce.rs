@@ -83,3 +83,14 @@ fn a_job_beside_a_tcp_flow_sums_right_and_both_get_through() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn recorded_gradients_are_for_the_overflow_experiment() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/gradients/mnist-small-4");
+    let output = fanin(&["reproduce", "atp", "overflow", "--quick", "--gradients", recording]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("mnist-small-4: sums of 4 ranks' gradients"), "{}", text(&output.stdout));
+    let output = fanin(&["reproduce", "atp", "fig13", "--gradients", recording]);
+    assert!(text(&output.stderr).contains("only the experiment overflow reads --gradients"));
+    assert_eq!(output.status.code(), Some(1));
+}

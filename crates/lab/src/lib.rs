@@ -5,4 +5,5 @@
 
 pub mod atp;
 pub mod findings;
+pub mod recording;
 pub mod world;

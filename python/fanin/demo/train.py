@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from fanin.demo import mnist
 from fanin.demo.meter import Meter, timed_all_reduce
+from fanin.torch.record import record
 
 
 def small_model() -> nn.Module:
@@ -64,6 +65,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="record the gradients there (fanin.record)")
+    parser.add_argument("--record-every", type=int, default=1, metavar="STEPS")
+    parser.add_argument("--record-only", metavar="REGEX", help="of parameters whose names match")
+    parser.add_argument("--record-mib", type=int, default=64, metavar="MIB", help="at most so much for each rank")
     return parser.parse_args()
 
 
@@ -82,6 +87,10 @@ def main() -> None:
     model = DistributedDataParallel(MODELS[args.model]())
     meter = Meter()
     model.register_comm_hook(meter, timed_all_reduce)
+    recorder = None
+    if args.record is not None:
+        bytes_max = args.record_mib << 20
+        recorder = record(model, args.record, every=args.record_every, only=args.record_only, bytes_max=bytes_max)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.rate, momentum=0.9)
 
     for epoch in range(args.epochs):
@@ -99,6 +108,8 @@ def main() -> None:
         if rank == 0:
             done = f"epoch {epoch + 1}/{args.epochs}"
             print(f"{done}: test loss {test_loss:.4f}, accuracy {accuracy:.2%}, {speed:,.0f} images/s", flush=True)
+    if recorder is not None:
+        recorder.close()
     meter.save(args.results)
     dist.destroy_process_group()
 

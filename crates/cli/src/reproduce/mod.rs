@@ -7,7 +7,7 @@ mod page;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fanin_lab::atp::{Experiment, Options};
 
@@ -58,8 +58,12 @@ pub struct AtpArguments {
     /// Seconds in place of minutes: shows that everything works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// Print the page docs/reference/atp-evaluation.md in place of tables.
-    #[arg(long, conflicts_with_all = ["experiment", "quick"])]
+    /// Recorded gradients (`fanin.record`): a folder, or a file. The experiment `overflow` runs on them as well. May be given
+    /// several times.
+    #[arg(long, value_name = "FOLDER")]
+    gradients: Vec<PathBuf>,
+    /// Print the page docs/reference/atp-evaluation.md in place of tables, or one experiment's section of it.
+    #[arg(long, conflicts_with = "quick")]
     markdown: bool,
 }
 
@@ -94,8 +98,12 @@ pub fn run(command: Reproduce) -> anyhow::Result<i32> {
         }
         None => Name::value_variants().to_vec(),
     };
+    if !arguments.gradients.is_empty() && !chosen.contains(&Name::Overflow) {
+        bail!("only the experiment overflow reads --gradients: fanin reproduce atp overflow --gradients FOLDER");
+    }
     let parameters = arguments.config.as_deref().map(read).transpose()?;
-    let options = Options { parameters, seed: arguments.seed, is_quick: arguments.quick };
+    let options =
+        Options { parameters, seed: arguments.seed, is_quick: arguments.quick, gradients: arguments.gradients };
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }
@@ -116,7 +124,8 @@ pub fn run(command: Reproduce) -> anyhow::Result<i32> {
         runs.push(run);
     }
     if arguments.markdown {
-        print!("{}", page::page(&runs));
+        let head = if arguments.experiment.is_none() { page::HEAD } else { "" };
+        print!("{}", page::page(head, &runs));
     }
     Ok(0)
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::output::{Run, holds};
 
-const HEAD: &str = "\
+/// How the page begins.
+pub const HEAD: &str = "\
 # The ATP paper's evaluation, again
 
 Written by `cargo run --release -p fanin-cli -- reproduce atp --markdown > docs/reference/atp-evaluation.md`; each number is from that
@@ -13,11 +14,15 @@ and what is scaled are in [experiments/atp](../../experiments/atp). The same see
 
 Fig. 16 ran on real sockets in network namespaces, and differs a little from run to run. All others: the protocols are fanin's own values,
 byte for byte as on a socket; links, queues and time are simulated, and each packet is as long on a link as the paper's. Two elements stand for the 62 of a packet; every sum is checked, and a wrong one ends the run.
+
+Recorded gradients (experiment overflow, with `--gradients mnist-small-8 --gradients mnist-large-8`) are those of the demo's models on 8 ranks before they are averaged, made by `torchrun
+--nproc-per-node=8 -m fanin.demo.train gloo --data data/mnist-t10k --results out --record mnist-small-8 --record-every 4 --epochs 2`, and for `mnist-large-8` with
+`--model large --record-every 10 --record-mib 45 --epochs 1`.
 ";
 
-/// The page.
-pub fn page(runs: &[Run]) -> String {
-    let mut text = HEAD.to_owned();
+/// The page: a section for each experiment after `head`.
+pub fn page(head: &str, runs: &[Run]) -> String {
+    let mut text = head.to_owned();
     for run in runs {
         let findings = &run.findings;
         // Writing to a string cannot fail.

@@ -8,13 +8,17 @@ mod fairness;
 mod hashing;
 mod loss;
 mod overflow;
+mod recorded;
 mod sharing;
 mod traffic;
+
+use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::de::DeserializeOwned;
 
 use crate::findings::Findings;
+use crate::recording::Recording;
 
 /// Where the experiments run.
 const SIMULATED: &str = "simulated time: fanin's Worker, Switch and Server values on rated links";
@@ -47,18 +51,27 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Smaller, for tests: its numbers mean little.
     pub is_quick: bool,
+    /// Recordings of `fanin.record`, for [`Experiment::Overflow`]; the others have no use for them.
+    pub gradients: Vec<PathBuf>,
 }
 
-/// Runs a setting of its kind.
-macro_rules! run {
+/// A setting as the options want it.
+macro_rules! prepare {
     ($setting:ty, $experiment:expr, $options:expr) => {{
         let mut setting: $setting = read($experiment, $options)?;
         setting.seed = $options.seed.unwrap_or(setting.seed);
         if $options.is_quick {
             setting.quicken();
         }
-        setting.run()
+        setting
     }};
+}
+
+/// Runs a setting of its kind.
+macro_rules! run {
+    ($setting:ty, $experiment:expr, $options:expr) => {
+        prepare!($setting, $experiment, $options).run()
+    };
 }
 
 impl Experiment {
@@ -111,7 +124,11 @@ impl Experiment {
             Experiment::Fig14 => run!(hashing::Setting, self, options),
             Experiment::Fig15 => run!(congestion::Setting, self, options),
             Experiment::Fairness => run!(fairness::Setting, self, options),
-            Experiment::Overflow => run!(overflow::Setting, self, options),
+            Experiment::Overflow => {
+                let recordings = options.gradients.iter().map(|path| Recording::read(path));
+                let recordings: Vec<Recording> = recordings.collect::<anyhow::Result<_>>()?;
+                prepare!(overflow::Setting, self, options).run(&recordings)
+            }
         }
         .with_context(|| format!("experiment {}", self.name()))
     }

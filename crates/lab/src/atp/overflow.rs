@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::{BLOCK_ELEMENTS, Cluster, one_switch};
 use crate::findings::{Findings, Plot, Row, Sheet};
+use crate::recording::Recording;
 use crate::world::{Contents, JobSpec, Topology, Workload};
 
 /// Fixed point counts units of one over this.
-const SCALE: f64 = fanin_wire::generated::ATP_SCALE as f64;
+pub(super) const SCALE: f64 = fanin_wire::generated::ATP_SCALE as f64;
 
 /// `experiments/atp/overflow.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -49,12 +50,12 @@ impl Setting {
         self.table_workers.truncate(2);
     }
 
-    /// §5.3 and Table 1.
+    /// §5.3 and Table 1, on made gradients and on recorded ones.
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self) -> anyhow::Result<Findings> {
-        let (correction, hops) = self.correction()?;
+    pub fn run(&self, recordings: &[Recording]) -> anyhow::Result<Findings> {
+        let (correction, mut hops) = self.correction()?;
         let columns = ["workers", "threshold B", "false positives, per million packets"].map(String::from);
         let false_positives = Sheet {
             name: "false-positives".into(),
@@ -69,14 +70,20 @@ impl Setting {
             is_x_log: true,
             lines: correction.lines().into_iter().take(1).collect(),
         };
+        let mut rows = rows(&correction, &false_positives);
+        for recording in recordings {
+            let (more, arrivals) = self.recorded(recording)?;
+            rows.extend(more);
+            hops += arrivals;
+        }
         Ok(Findings {
             experiment: "overflow".into(),
             title: "Sums that leave 32 bits (§3.8, §5.3, App. B.2, Table 1)".into(),
             place: super::SIMULATED.into(),
-            rows: rows(&correction, &false_positives),
+            rows,
             notes: vec![
-                "No gradients of the paper's models are at hand: overflowing values are placed, and Table 1's are drawn log-normally, \
-                 so that its counts show a trend only."
+                "No gradients of the paper's models are at hand: but for rows of recorded gradients, overflowing values are placed, and \
+                 Table 1's are drawn log-normally, so that its counts show a trend only."
                     .into(),
             ],
             sheets: vec![correction, false_positives],
@@ -86,10 +93,10 @@ impl Setting {
     }
 
     fn correction(&self) -> anyhow::Result<(Sheet, u64)> {
-        let (best, _, mut hops) = self.measure(0)?;
+        let (best, _, mut hops) = self.measure(self.gradients(0))?;
         let mut rows = Vec::new();
         for &ppm in &self.overflow_ppm {
-            let (gbps, float_blocks, more) = self.measure(ppm)?;
+            let (gbps, float_blocks, more) = self.measure(self.gradients(ppm))?;
             hops += more;
             rows.push(vec![f64::from(ppm) / 1e4, gbps / best, float_blocks as f64]);
         }
@@ -97,18 +104,20 @@ impl Setting {
         Ok((Sheet { name: "correction".into(), columns: columns.into(), rows }, hops))
     }
 
-    /// Gbit/s of sums at a worker, chunks that came as floats, packet arrivals.
-    fn measure(&self, overflow_ppm: u32) -> anyhow::Result<(f64, u64, u64)> {
-        let server = usize::from(self.workers);
+    /// Gbit/s of sums at a worker, chunks that came as floats, packet arrivals. `gradients`: by worker, elements of its
+    /// tensor, a whole number of blocks.
+    pub(super) fn measure(&self, gradients: Arc<Vec<Vec<f32>>>) -> anyhow::Result<(f64, u64, u64)> {
+        let server = gradients.len();
         let mut world = self.cluster.world(Topology::one_switch(server + 1), self.slots, self.seed);
         let workload = Workload::Training {
-            model_chunks: self.tensor_chunks,
+            model_chunks: (gradients[0].len() / usize::from(BLOCK_ELEMENTS)) as u32,
             compute: Span::ZERO,
             jitter_ppm: 0,
             rounds: self.rounds,
         };
-        let job = self.cluster.atp_job(one_switch(self.workers)?, (0..server).collect(), server, workload);
-        world.add_job(JobSpec { contents: Contents::Gradients(self.gradients(overflow_ppm)), ..job })?;
+        let tree = one_switch(server as u16)?;
+        let job = self.cluster.atp_job(tree, (0..server).collect(), server, workload);
+        world.add_job(JobSpec { contents: Contents::Gradients(gradients), ..job })?;
         world.run_to_the_end(Time::ZERO + Span::from_ms(600_000))?;
         let round = world.progress(0)[0].round_ns(0).ok_or_else(|| anyhow::anyhow!("`rounds` must be 2 or more"))?;
         let gbps = world.taken_bytes(0) * 8.0 / f64::from(self.rounds) / round;
@@ -132,8 +141,7 @@ impl Setting {
     /// sum would have fitted.
     fn false_positives(&self, workers: u32) -> Vec<f64> {
         let mut random = Random::new(self.seed ^ u64::from(workers) << 32);
-        let n = f64::from(workers);
-        let threshold = (2f64.powi(31) - n) / (n * SCALE);
+        let (n, threshold) = (f64::from(workers), threshold(workers));
         let elements = self.cluster.atp_packet.payload_bytes / 4;
         let mut found = 0u32;
         for _ in 0..self.table_packets {
@@ -156,6 +164,12 @@ impl Setting {
         let magnitude = self.median * f64::exp(self.deviation * normal);
         if random.flip() { magnitude } else { -magnitude }
     }
+}
+
+/// The largest value of which `workers` may be summed without leaving 32 bits, whatever the others are (App. B.2).
+pub(super) fn threshold(workers: u32) -> f64 {
+    let n = f64::from(workers);
+    (2f64.powi(31) - n) / (n * SCALE)
 }
 
 fn rows(correction: &Sheet, false_positives: &Sheet) -> Vec<Row> {
