@@ -27,7 +27,7 @@ pub struct StragglerPolicy {
 
 impl Absences {
     /// As it is asked for.
-    pub fn to_proto(&self) -> proto::Absences {
+    pub fn to_proto(self) -> proto::Absences {
         proto::Absences { goes_on: self.goes_on, stragglers: self.stragglers.map(|policy| policy.to_proto()) }
     }
 
@@ -40,7 +40,7 @@ impl Absences {
 
 impl StragglerPolicy {
     /// As servers are told.
-    pub fn to_proto(&self) -> proto::Stragglers {
+    pub fn to_proto(self) -> proto::Stragglers {
         proto::Stragglers {
             after_us: self.after_us,
             share_min_percent: self.share_min_percent.into(),
