@@ -94,6 +94,7 @@ fn to_a_worker(wire_format: WireFormat, packet: &[u8]) {
         job_id: u32::from(JOB_ID),
         job_token: u32::from(JOB_TOKEN),
         rank: 0,
+        number: 0,
         worker_count: 2,
         lane: 0,
         slots_per_lane: 2,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
-use fanin_control::proto::{DataPath, JobState, JobStatus, StatusResponse, WorkerState};
+use fanin_control::Algorithm;
+use fanin_control::proto::{DataPath, JobState, JobStatus, RelayPart, StatusResponse, WorkerState};
 
 use crate::connection::Connection;
 
@@ -103,7 +104,10 @@ fn jobs(jobs: &[JobStatus]) -> Table {
             job.job_name.clone(),
             state(job),
             job_path(job),
-            format!("{attached} of {}", job.world_size),
+            match &job.part {
+                Some(part) => format!("{} of {}", part.child_count - part.switch_count, job.world_size),
+                None => format!("{attached} of {}", job.world_size),
+            },
             format!("{} of {}", job.slots_in_use, job.slot_count),
             format!("{:.1} MB", counters.received_bytes as f64 / 1e6),
             format!("{:.1} MB", counters.sent_bytes as f64 / 1e6),
@@ -115,11 +119,27 @@ fn jobs(jobs: &[JobStatus]) -> Table {
     table
 }
 
+/// What a switch below a root does for a job.
+fn passes_on(job: &JobStatus, part: &RelayPart) -> String {
+    let counters = job.counters.clone().unwrap_or_default();
+    let workers = part.child_count - part.switch_count;
+    let mut text = format!("sums for {}: {workers} workers and {} switches below", part.up, part.switch_count);
+    if job.algorithm() == Algorithm::Switchml {
+        let (sums, again, queries) = (counters.sums_up, counters.sums_again, counters.queries_up);
+        text += &format!(", {sums} sums sent up, {again} again, {queries} questions");
+    }
+    text
+}
+
 /// A job's state in words, with what it waits for.
 pub(crate) fn state(job: &JobStatus) -> String {
     match job.state() {
         JobState::Waiting => format!("waits for ranks {:?}", job.missing_ranks),
-        JobState::Running => "running".into(),
+        JobState::Running => match &job.part {
+            Some(part) => passes_on(job, part),
+            None if !job.switches.is_empty() => format!("running over {}", job.switches.join(", ")),
+            None => "running".into(),
+        },
         JobState::Broken => format!("broken: {}", job.broken_reason),
         JobState::Unspecified => "unknown".into(),
     }

@@ -82,7 +82,7 @@ pub struct Arguments {
     /// Length of the queue behind a thread's port from which on ATP's packets are marked. Default: 1 MiB.
     #[arg(long, value_name = "BYTES")]
     ecn_threshold: Option<u32>,
-    /// TOML file of all switches, see docs/guides/shared-slots.md; tells this one's addresses.
+    /// TOML file of all switches, see docs/guides/racks.md; tells this one's addresses.
     #[arg(long, value_name = "FILE", requires = "name", conflicts_with_all = ["bind", "control_port", "data_port", "threads"])]
     topology: Option<PathBuf>,
     /// This switch's name in the topology.

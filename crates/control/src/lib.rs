@@ -22,4 +22,4 @@ pub use error::ControlError;
 pub use proto::{Algorithm, ErrorCode, WireFormat};
 
 /// Version of the control messages that this build speaks, see `JoinRequest.protocol_version`.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;

@@ -198,6 +198,16 @@ impl Topology {
     /// # Errors
     /// [`TopologyError::Value`] if a switch would get more children than a packet has bits for.
     pub fn job_tree(&self, beside: &[usize]) -> Result<JobTree, TopologyError> {
+        let parts = self.parts(beside);
+        let used: Vec<usize> = parts.iter().map(|part| part.switch).collect();
+        let level_count = parts.iter().map(|part| part.level).max().unwrap_or(0) + 1;
+        let ways = (0u16..).zip(beside).map(|(worker, &own)| self.way(&parts, &used, worker, own)).collect();
+        let tree = Tree::new(level_count, ways).map_err(|error| self.explain(error, beside, &parts))?;
+        Ok(JobTree { tree, parts })
+    }
+
+    /// The switches that a job needs whose contributors stand beside these; the root first.
+    pub fn parts(&self, beside: &[usize]) -> Vec<TreePart> {
         let is_used = |place: usize| beside.iter().any(|&own| self.is_above(place, own));
         let used: Vec<usize> = (0..self.switches.len()).filter(|&place| is_used(place)).collect();
         let level_count = used.iter().map(|&place| self.depth(place)).max().unwrap_or(0) + 1;
@@ -210,10 +220,34 @@ impl Topology {
                 children: below.chain(workers).collect(),
             }
         };
-        let parts: Vec<TreePart> = used.iter().map(part).collect();
-        let ways = (0u16..).zip(beside).map(|(worker, &own)| self.way(&parts, &used, worker, own)).collect();
-        let tree = Tree::new(level_count as u8, ways).map_err(|error| self.explain(error, beside, &parts))?;
-        Ok(JobTree { tree, parts })
+        used.iter().map(part).collect()
+    }
+
+    /// By child of one of a job's switches: the switch below that it is; `None` for a worker.
+    pub fn switches_below<'a>(
+        &'a self,
+        parts: &'a [TreePart],
+        part: &'a TreePart,
+    ) -> impl Iterator<Item = Option<&'a TreePart>> {
+        let mut below = parts.iter().filter(|other| self.switches[other.switch].parent == Some(part.switch));
+        part.children.iter().map(move |child| if child.is_none() { below.next() } else { None })
+    }
+
+    /// The child of one of a job's switches that a contributor is, or is behind; `None` for who is not below it.
+    pub fn child_towards(
+        &self,
+        parts: &[TreePart],
+        part: &TreePart,
+        contributor: u16,
+        beside: &[usize],
+    ) -> Option<u16> {
+        let own = *beside.get(usize::from(contributor))?;
+        let is_behind = |(child, below): (&Option<u16>, Option<&TreePart>)| match below {
+            Some(below) => self.is_above(below.switch, own),
+            None => *child == Some(contributor),
+        };
+        let child = part.children.iter().zip(self.switches_below(parts, part)).position(is_behind)?;
+        u16::try_from(child).ok()
     }
 
     /// Whether `place` is `other` or on its way to the root.

@@ -101,6 +101,7 @@ impl JobPlan {
             job_id: self.job_id,
             job_token: self.job_token,
             rank,
+            number: rank,
             worker_count: self.worker_count,
             lane,
             slots_per_lane: self.slots_per_lane,

@@ -57,3 +57,9 @@ fn two_racks_announce() {
 fn three_levels() {
     holds(&Scope { groups: vec![vec![1, 1]], blocks: 1, ..two_racks() }, 1_000);
 }
+
+/// Below the root a rack, and a worker without one.
+#[test]
+fn a_worker_beside_the_root() {
+    holds(&Scope { groups: vec![vec![1], vec![0]], ..two_racks() }, 1_000);
+}

@@ -424,6 +424,7 @@ fn job_install(job_id: u32, job_token: u32, world_size: u16, level: u8, lanes: &
             children: lanes[0].children.iter().map(|_| None).collect(),
             up: lanes.iter().map(above).collect(),
         }),
+        racks: None,
     }
 }
 

@@ -343,6 +343,7 @@ fn job_install(config: &JobConfig) -> JobInstall {
         slots_per_lane: config.slots_per_lane,
         element_count_max: config.element_count_max,
         atp: None,
+        racks: None,
         has_checksum: config.has_checksum,
         wire_format: match config.wire_format {
             WireFormat::Fanin => fanin_switch::dataplane_api::WireFormat::FaninV1,

@@ -148,7 +148,7 @@ pub struct SessionConfig {
     pub algorithm: Algorithm,
     /// ATP: whether this rank runs the job's parameter server if no other stands beside the switch; `None`: rank 0 does.
     pub own_server: Option<bool>,
-    /// ATP: name of the switch beside this rank; `None`: the switch's topology tells by this rank's address.
+    /// Name of the switch beside this rank; `None`: the switch's topology tells by this rank's address.
     pub switch_name: Option<String>,
     /// ATP: what becomes of the job when a rank is lost. All ranks say the same.
     pub on_peer_loss: OnPeerLoss,

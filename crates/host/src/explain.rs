@@ -119,6 +119,10 @@ impl<'a> Explainer<'a> {
                 ranks(&slot.missing_ranks)
             );
         }
+        for remark in answer.lanes.iter().flat_map(|lane| &lane.remarks) {
+            named = true;
+            let _ = write!(text, "; {remark}");
+        }
         // The switch waits for what this rank has sent, or for nothing: then
         // the other ranks are not to blame.
         if !named || own_missing {

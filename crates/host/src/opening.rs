@@ -12,7 +12,7 @@ use fanin_protocol::switchml::{Worker, WorkerConfig};
 use fanin_protocol::time::Span;
 use fanin_server::{ParameterServer, ServedJob, ServerConfig};
 
-use crate::config::{SessionConfig, WireFormat};
+use crate::config::{ElementFormat, SessionConfig, WireFormat};
 use crate::crew::Crew;
 use crate::endpoint::Endpoint;
 use crate::lane::{Lane, Trouble};
@@ -80,6 +80,20 @@ fn open_lane(
     Ok(Crew::new(Lane { number, port, group, peer, endpoint, waker, mailbox, trouble, stats, spin }, commands))
 }
 
+/// A switch that sums for another one cannot add sums that were rounded to few bits.
+pub(crate) fn fits_racks(config: &SessionConfig, admission: &Admission) -> Result<(), Error> {
+    let format = config.element_format;
+    if admission.assignment.racks.is_none() || format == ElementFormat::Int32 {
+        return Ok(());
+    }
+    let why = format!(
+        "rank {}: the workers of this job are beside several switches, which sum 32-bit elements only, and the element \
+         format is {format:?}: use the element format int32, or put all workers beside the root (FANIN_SWITCH_NAME)",
+        config.rank
+    );
+    Err(Error::new(ErrorKind::Invalid, why))
+}
+
 /// A parameter server on free ports, for the controller to choose.
 pub(crate) fn own_server(config: &SessionConfig) -> Result<Option<ParameterServer>, Error> {
     if !config.offers_server() {
@@ -104,7 +118,7 @@ fn prober(config: &SessionConfig, worker: &WorkerConfig) -> Prober {
     Prober {
         job_id: worker.job_id,
         job_token: worker.job_token,
-        rank: worker.rank,
+        number: worker.number,
         lane: worker.lane,
         slot_index: (u32::from(worker.lane) * worker.slots_per_lane) as u16,
         has_checksum: worker.has_checksum,
@@ -133,12 +147,19 @@ fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, l
     }
 }
 
+/// What this rank calls itself at its switch.
+fn number_at_switch(admission: &Admission, place: Place) -> u16 {
+    let racks = admission.assignment.racks.as_ref();
+    racks.and_then(|racks| racks.numbers.get(usize::from(place.host)).copied()).unwrap_or(place.host)
+}
+
 fn worker_config(config: &SessionConfig, admission: &Admission, place: Place, lane: u16) -> WorkerConfig {
     let assignment = &admission.assignment;
     WorkerConfig {
         job_id: assignment.job_id,
         job_token: assignment.job_token,
         rank: place.host,
+        number: number_at_switch(admission, place),
         worker_count: place.host_count,
         lane,
         slots_per_lane: assignment.slots_per_lane,

@@ -27,8 +27,8 @@ const GROUP_ATTEMPT_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Prober {
     pub job_id: u32,
     pub job_token: u32,
-    /// The contributor's number in datagrams, which is the host's where ranks are grouped.
-    pub rank: u16,
+    /// What the contributor calls itself in datagrams.
+    pub number: u16,
     pub lane: u16,
     /// First slot of the lane.
     pub slot_index: u16,
@@ -229,7 +229,7 @@ fn write_switchml_probe(batch: &mut SendBatch, prober: &Prober, question: Questi
         kind: Kind::Probe,
         job_id: prober.job_id,
         job_token: prober.job_token,
-        worker_rank: prober.rank,
+        worker_rank: prober.number,
         slot_index: prober.slot_index,
         slot_parity: 0,
         chunk_index: 0,
@@ -258,7 +258,7 @@ fn answers(datagram: &[u8], prober: &Prober, question: Question) -> bool {
         header.kind == Kind::ProbeReply
             && header.job_id == prober.job_id
             && header.job_token == prober.job_token
-            && header.worker_rank == prober.rank
+            && header.worker_rank == prober.number
             && header.slot_index == prober.slot_index
             && header.element_count == question.element_count
             && header.echo == question.path as u32

@@ -87,6 +87,7 @@ mod tests {
         };
         let assignment = Assignment {
             atp: None,
+            racks: None,
             has_checksum: true,
             job_id: 1,
             job_token: 2,
@@ -95,7 +96,8 @@ mod tests {
             element_count_max: 32,
             host_of_rank: host_of_rank.to_vec(),
         };
-        Place::new(&Admission { assignment, rank, data_addresses: Vec::new(), lease: Duration::from_secs(1) })
+        let (data_addresses, switch_name) = (Vec::new(), String::new());
+        Place::new(&Admission { assignment, rank, data_addresses, switch_name, lease: Duration::from_secs(1) })
     }
 
     #[test]

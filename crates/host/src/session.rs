@@ -23,7 +23,7 @@ use crate::element::Element;
 use crate::lane::Command;
 use crate::local::{self, Local};
 use crate::memory::Memory;
-use crate::opening::{open_lanes, own_server, serve};
+use crate::opening::{fits_racks, open_lanes, own_server, serve};
 use crate::place::{Place, host_key};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 use crate::stats::{CollectiveStats, Stats};
@@ -210,6 +210,11 @@ impl Session {
         let same_host = controller_address(&config)?.ip().is_loopback();
         let server = own_server(&config)?;
         let admission = control.join(&join_parameters(&config, element_count, same_host, server.as_ref()))?;
+        if let Err(error) = fits_racks(&config, &admission) {
+            // So that the job ends at once; whether the switch hears it changes nothing for this rank.
+            let _ = control.leave(&admission);
+            return Err(error);
+        }
         let server = serve(server, &admission)?;
         let (trouble, troubles) = unbounded();
         let place = Place::new(&admission);

@@ -184,6 +184,13 @@ impl Watching {
                 );
                 (GRACE, ErrorKind::PeerLost, what)
             }
+            Notice::RelayLost { detail } => {
+                let what = format!(
+                    "a switch between this job's ranks and the root was lost ({detail}): no collective can complete any \
+                     more. Start that switch again and rerun the job"
+                );
+                (GRACE, ErrorKind::SwitchLost, what)
+            }
             Notice::ControllerLost { why } => {
                 let what = format!(
                     "the connection to the switch at {} was lost ({why}): it has stopped or restarted. Start the switch \
@@ -197,7 +204,12 @@ impl Watching {
                 return;
             }
         };
-        self.pending.get_or_insert(BadNews { due: Instant::now() + grace, kind, what });
+        // Ranks that leave may do so because of a switch, which is the better news.
+        let explains = kind == ErrorKind::SwitchLost;
+        let due = Instant::now() + grace;
+        let old = self.pending.take_if(|old| explains && old.kind == ErrorKind::PeerLost);
+        let due = old.map_or(due, |old| old.due.min(due));
+        self.pending.get_or_insert(BadNews { due, kind, what });
     }
 
     fn go_on_without(&mut self, rank: u16, detail: &str, packet_token: u32, atp: Option<&AtpAssignment>) {
@@ -225,7 +237,11 @@ impl Watching {
             return;
         }
         let error = match trouble {
-            Trouble::Network(error) => Error::new(error.kind, Explainer::new(&self.shared).sentence(&error.message)),
+            Trouble::Network(error) => {
+                let name = &self.shared.admission.switch_name;
+                let at = if name.is_empty() { String::new() } else { format!("at the switch `{name}`: ") };
+                Error::new(error.kind, Explainer::new(&self.shared).sentence(&format!("{at}{}", error.message)))
+            }
             // The job has been set up again, and the news is still on its way.
             Trouble::Refused { reason: DropReason::StaleToken | DropReason::UnknownJob, .. } if self.goes_on() => {
                 return;

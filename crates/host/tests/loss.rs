@@ -6,10 +6,11 @@ mod common;
 use std::net::Ipv4Addr;
 use std::process::{Child, Command};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use common::{Path, World};
 use fanin_host::{Algorithm, ErrorKind, MissingRanks, OnPeerLoss, ReduceOp, Session, SessionConfig, StragglerPolicy};
-use fanin_switch::Config;
+use fanin_switch::{Config, Daemon};
 
 const WORLD_SIZE: u16 = 3;
 const LENGTH: usize = 300_000;
@@ -18,6 +19,9 @@ const ROUNDS: usize = 24;
 /// The rank is killed after this one, while it may be in the next.
 const ROUND_OF_DEATH: usize = 6;
 const CONTROLLER: &str = "FANIN_TEST_CONTROLLER";
+const BESIDE: &str = "FANIN_TEST_BESIDE";
+/// Several times longer than the root of a topology waits between two looks at the other switches.
+const SOME_LOOKS: Duration = Duration::from_millis(1_200);
 
 fn config(controller: &str, rank: u16) -> SessionConfig {
     SessionConfig {
@@ -31,8 +35,9 @@ fn config(controller: &str, rank: u16) -> SessionConfig {
     }
 }
 
-fn going_on(controller: &str, rank: u16) -> SessionConfig {
-    SessionConfig { on_peer_loss: OnPeerLoss::Continue, ..config(controller, rank) }
+fn going_on(controller: &str, rank: u16, beside: &str) -> SessionConfig {
+    let switch_name = Some(beside.to_string()).filter(|name| !name.is_empty());
+    SessionConfig { on_peer_loss: OnPeerLoss::Continue, switch_name, ..config(controller, rank) }
 }
 
 /// A sum of these tells who is in it.
@@ -71,7 +76,8 @@ fn all_reduce(session: &Session, rank: u16, operator: ReduceOp) -> (Vec<u32>, Mi
 #[test]
 fn a_rank_of_its_own() {
     let Ok(controller) = std::env::var(CONTROLLER) else { return };
-    let session = Session::connect(going_on(&controller, 2)).expect("joins");
+    let beside = std::env::var(BESIDE).expect("set with the controller");
+    let session = Session::connect(going_on(&controller, 2, &beside)).expect("joins");
     for _ in 0..ROUNDS {
         let mut values = vec![value(2); LENGTH];
         let _ = session.all_reduce(&mut values, ReduceOp::Sum);
@@ -79,29 +85,33 @@ fn a_rank_of_its_own() {
     panic!("nobody has killed this process");
 }
 
-fn spawn_rank(controller: &str) -> Child {
+fn spawn_rank(controller: &str, beside: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "a_rank_of_its_own", "--nocapture"]).env(CONTROLLER, controller);
+    command.args(["--exact", "a_rank_of_its_own", "--nocapture"]).env(CONTROLLER, controller).env(BESIDE, beside);
     command.spawn().expect("starts")
 }
 
-#[test]
-fn a_rank_is_killed_and_the_others_go_on() {
-    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
-    let mut child = spawn_rank(world.controller());
+/// Rank 2 is killed, and the others go on. By rank: the switch that it is beside.
+fn kill_one_of(world: &World, beside: [&str; WORLD_SIZE as usize]) {
+    let mut child = spawn_rank(world.controller(), beside[2]);
     let (told, dying) = channel();
     let outcomes = std::thread::scope(|scope| {
         let run = |rank: u16| {
             let told = told.clone();
             let controller = world.controller();
             scope.spawn(move || {
-                let session = Session::connect(going_on(controller, rank)).expect("joins");
+                let config = going_on(controller, rank, beside[usize::from(rank)]);
+                let session = Session::connect(config).expect("joins");
                 let mut outcomes = Vec::new();
                 for round in 0..ROUNDS {
                     outcomes.push(all_reduce(&session, rank, ReduceOp::Sum));
                     if round == ROUND_OF_DEATH {
                         let _ = told.send(());
                     }
+                }
+                // The root of a topology would notice by then if a switch had lost its part.
+                if !beside[usize::from(rank)].is_empty() {
+                    std::thread::sleep(SOME_LOOKS);
                 }
                 outcomes.push(all_reduce(&session, rank, ReduceOp::Average));
                 assert_eq!(session.stats().lost_ranks, [2]);
@@ -119,6 +129,38 @@ fn a_rank_is_killed_and_the_others_go_on() {
     assert_eq!(missing[0], MissingRanks { ranks: Some(0), ..MissingRanks::default() });
     let last = missing.last().expect("rounds");
     assert_eq!((last.least, last.most, last.named()), (1, 1, Some(vec![2])));
+}
+
+#[test]
+fn a_rank_is_killed_and_the_others_go_on() {
+    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
+    kill_one_of(&world, [""; WORLD_SIZE as usize]);
+}
+
+/// A switch of a topology in a file, on addresses of this test process alone.
+fn placed(file: &std::path::Path, name: &str) -> Config {
+    let mut config = Config::local(Ipv4Addr::LOCALHOST.into());
+    config.topology_file = Some(file.to_path_buf());
+    config.name = Some(name.into());
+    config.placed().expect("a switch of the topology")
+}
+
+#[test]
+fn a_rank_is_killed_in_a_rack_that_stays_or_is_empty_then() {
+    let pid = std::process::id();
+    let switch = |(number, name, parent): (u8, &str, &str)| {
+        let address = Ipv4Addr::new(127, 64 | (pid >> 8) as u8 & 63, pid as u8, number);
+        format!("[[switch]]\nname = '{name}'\ncontrol = '{address}:50099'\ndata = '{address}:48864'\n{parent}")
+    };
+    let below = "parent = 'spine'\n";
+    let switches = [(10, "spine", ""), (11, "rack0", below), (12, "rack1", below)];
+    let file = std::env::temp_dir().join(format!("fanin-loss-{pid}.toml"));
+    std::fs::write(&file, switches.map(switch).concat()).expect("a temporary file");
+    let _racks = ["rack0", "rack1"].map(|name| Daemon::start_own(&placed(&file, name)).expect("own addresses"));
+    for beside in [["rack0", "rack1", "rack1"], ["spine", "rack0", "rack1"]] {
+        kill_one_of(&World::around(&placed(&file, "spine"), Path::Atp, WORLD_SIZE), beside);
+    }
+    let _ = std::fs::remove_file(&file);
 }
 
 #[test]

@@ -17,7 +17,9 @@
 //! | [`fpisa_a`] | switch | FPISA for switches that cannot shift a register (§4.3) |
 //! | [`ieee`] | switch | native float addition in order of arrival (PANAMA) |
 //! | [`exact`] | switch | sums without any error but one rounding, whatever the order |
+//! | [`log_table`] | switch | float addition by table look-ups (Libra §3.5) |
 //! | [`sum`] | ranks that share memory | n tensors combined in one pass |
+//! | [`table_math`] | anybody | products, logarithms, square roots by tables (FPISA A.2) |
 //! | [`float16`] | anybody | binary16 and bfloat16 <-> f32, one value at a time |
 //!
 //! [`certificate`] says what an accumulator promises, [`telemetry`] counts what it met.
@@ -30,6 +32,8 @@
 //! Slices whose lengths do not belong together are a bug of the caller and panic; no *value* ever does.
 #![no_std]
 
+extern crate alloc;
+
 pub mod accumulate;
 pub mod bfloat_wire;
 pub mod block_fixed;
@@ -39,6 +43,7 @@ pub mod byte_wire;
 pub mod certificate;
 pub mod exact;
 pub mod exponent;
+mod fixed_log;
 pub mod float16;
 pub mod float_wire;
 pub mod fpisa;
@@ -46,11 +51,13 @@ pub mod fpisa_a;
 pub mod half_wire;
 pub mod ieee;
 pub mod integer;
+pub mod log_table;
 pub mod register_pair;
 mod scalar;
 mod simd;
 pub mod static_fixed;
 pub mod sum;
+pub mod table_math;
 pub mod telemetry;
 
 pub use exponent::BlockExponent;

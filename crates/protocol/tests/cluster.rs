@@ -46,6 +46,7 @@ fn config(rank: u16, worker_count: u16, wire_format: WireFormat) -> WorkerConfig
         job_id: 7,
         job_token: 99,
         rank,
+        number: rank,
         worker_count,
         lane: 0,
         slots_per_lane: 4,

@@ -1,6 +1,8 @@
 //! What a leaf does beside summing: spec/PROTOCOL.md, section 8.
 
-use fanin_protocol::switchml::{JobConfig, Leaf, LeafConfig, LeafVerdict, Side, WireFormat};
+use fanin_protocol::switchml::{
+    Context, InstallError, JobConfig, Leaf, LeafConfig, LeafVerdict, Side, Switch, WireFormat,
+};
 use fanin_protocol::time::Time;
 use fanin_protocol::{DropReason, Verdict};
 use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
@@ -48,9 +50,9 @@ impl Rack {
 
     /// Both children contribute to chunk 0, whose sum goes up.
     fn complete(&mut self, header: fanin::Header) -> (fanin::Header, Vec<i32>) {
-        let first = self.take(Side::Below, fanin::Header { worker_rank: 2, ..header }, &[1, 2]);
+        let first = self.take(Side::Below, fanin::Header { worker_rank: 0, ..header }, &[1, 2]);
         assert_eq!(first, LeafVerdict::Below(Verdict::Drop(DropReason::AwaitingOthers)));
-        let exponent = fanin::Header { worker_rank: 3, block_exponent_next: 7, ..header };
+        let exponent = fanin::Header { worker_rank: 1, block_exponent_next: 7, ..header };
         let LeafVerdict::Up { bytes } = self.take(Side::Below, exponent, &[10, 20]) else {
             panic!("a complete sum goes up")
         };
@@ -63,7 +65,7 @@ fn contribution() -> fanin::Header {
         kind: Kind::Contribution,
         job_id: JOB.job_id,
         job_token: JOB.job_token,
-        worker_rank: 2,
+        worker_rank: 0,
         slot_index: 0,
         slot_parity: 0,
         chunk_index: 0,
@@ -93,12 +95,12 @@ fn the_sum_goes_up_and_its_answer_comes_down_and_is_kept() {
     assert_eq!(rack.left(bytes), (fanin::Header { element_count: 2, ..aggregate }, vec![100, 200]));
     // Who missed it gets it again; the parent is not asked.
     let LeafVerdict::Below(Verdict::Reply { bytes }) =
-        rack.take(Side::Below, fanin::Header { kind: Kind::Query, worker_rank: 3, ..contribution() }, &[])
+        rack.take(Side::Below, fanin::Header { kind: Kind::Query, worker_rank: 1, ..contribution() }, &[])
     else {
         panic!("a kept Aggregate answers a Query")
     };
     let (reply, sum) = rack.left(bytes);
-    assert_eq!((reply.kind, reply.worker_rank, reply.block_exponent_next), (Kind::Aggregate, 3, 9));
+    assert_eq!((reply.kind, reply.worker_rank, reply.block_exponent_next), (Kind::Aggregate, 1, 9));
     assert_eq!(sum, [100, 200]);
     // A second one, and whatever else the parent says of this chunk, comes too late.
     for kind in [Kind::Aggregate, Kind::Missing, Kind::Refusal] {
@@ -111,7 +113,7 @@ fn the_sum_goes_up_and_its_answer_comes_down_and_is_kept() {
 fn what_the_parent_lacks_is_asked_for_and_sent_again() {
     let mut rack = Rack::new();
     let (above, sum) = rack.complete(contribution());
-    let query = fanin::Header { kind: Kind::Query, worker_rank: 2, detail: 4, ..contribution() };
+    let query = fanin::Header { kind: Kind::Query, worker_rank: 0, detail: 4, ..contribution() };
     let LeafVerdict::Up { bytes } = rack.take(Side::Below, query, &[]) else { panic!("a question goes up") };
     let (asked, _) = rack.left(bytes);
     assert_eq!((asked.kind, asked.worker_rank, asked.element_count), (Kind::Query, 1, 0));
@@ -125,9 +127,9 @@ fn what_the_parent_lacks_is_asked_for_and_sent_again() {
 #[test]
 fn a_sum_for_one_rank_goes_towards_it() {
     let mut rack = Rack::new();
-    // Rank 3 is the second child here; the root knows it by this rack.
+    // Rank 3 is the second child here.
     let (above, _) = rack.complete(fanin::Header { destination: 3, ..contribution() });
-    assert_eq!(above.destination, 1);
+    assert_eq!(above.destination, 3);
     let aggregate = fanin::Header { kind: Kind::Aggregate, worker_rank: RANK_ALL, ..above };
     let verdict = rack.take(Side::Above, aggregate, &[5, 6]);
     let LeafVerdict::Below(Verdict::Multicast { bytes, destination, .. }) = verdict else { panic!("{verdict:?}") };
@@ -165,7 +167,7 @@ fn each_side_sends_its_own_kinds() {
     let drops = |verdict, reason| assert_eq!(verdict, LeafVerdict::Below(Verdict::Drop(reason)));
     drops(rack.take(Side::Above, above, &[1, 2]), DropReason::BadKind);
     let aggregate = fanin::Header { kind: Kind::Aggregate, ..above };
-    drops(rack.take(Side::Below, fanin::Header { worker_rank: 2, ..aggregate }, &[1, 2]), DropReason::NotAContribution);
+    drops(rack.take(Side::Below, fanin::Header { worker_rank: 0, ..aggregate }, &[1, 2]), DropReason::NotAContribution);
     drops(rack.take(Side::Above, fanin::Header { job_token: 1, ..aggregate }, &[1, 2]), DropReason::StaleToken);
     drops(rack.take(Side::Above, fanin::Header { worker_rank: 0, ..aggregate }, &[1, 2]), DropReason::BadRank);
     drops(rack.take(Side::Above, aggregate, &[1, 2, 3]), DropReason::ElementCountMismatch);
@@ -173,9 +175,37 @@ fn each_side_sends_its_own_kinds() {
         rack.take(Side::Above, fanin::Header { collective_tag: 1, ..aggregate }, &[1, 2]),
         DropReason::CollectiveMismatch,
     );
-    let stranger = rack.take(Side::Below, fanin::Header { worker_rank: 1, ..contribution() }, &[1]);
+    let stranger = rack.take(Side::Below, fanin::Header { worker_rank: 2, ..contribution() }, &[1]);
     assert!(
         matches!(stranger, LeafVerdict::Below(Verdict::Refuse { reason: DropReason::BadRank, .. })),
         "{stranger:?}"
     );
+}
+
+#[test]
+fn a_root_sends_a_sum_for_one_rank_to_the_child_that_it_is_behind() {
+    let mut root = Switch::new();
+    root.install_root(JOB, vec![0, 0, 1, 1]).expect("a valid job");
+    let mut other = Switch::new();
+    assert_eq!(other.install_root(JOB, vec![0, 2]), Err(InstallError::WorkerCount), "there is no third child");
+    let context = Context { now: Time::ZERO, wire_format: WireFormat::Fanin, source_rank: None };
+    let mut output = [0; 128];
+    let mut take = |header: fanin::Header| {
+        let mut packet = vec![0; HEADER_BYTES + if header.kind == Kind::Query { 0 } else { 8 }];
+        let element_count = if header.kind == Kind::Query { 0 } else { 2 };
+        fanin::Header { element_count, ..header }.seal(&mut packet);
+        let verdict = root.process(&context, &packet, &mut output);
+        (verdict, fanin::Header::parse(&output[..HEADER_BYTES + 8]).map(|(header, _)| header.destination))
+    };
+    let towards = fanin::Header { destination: 2, ..contribution() };
+    assert_eq!(take(towards).0, Verdict::Drop(DropReason::AwaitingOthers));
+    let (verdict, destination) = take(fanin::Header { worker_rank: 1, ..towards });
+    assert!(matches!(verdict, Verdict::Multicast { destination: Some(1), .. }), "{verdict:?}");
+    assert_eq!(destination.ok(), Some(2), "the rank, for those below");
+    for (child, elements) in [(0, 0), (1, 2)] {
+        let query = fanin::Header { kind: Kind::Query, worker_rank: child, ..towards };
+        assert_eq!(take(query).0, Verdict::Reply { bytes: HEADER_BYTES + 4 * elements }, "child {child}");
+    }
+    let nobody = take(fanin::Header { destination: 4, ..contribution() }).0;
+    assert!(matches!(nobody, Verdict::Refuse { reason: DropReason::BadRank, .. }), "{nobody:?}");
 }

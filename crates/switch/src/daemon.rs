@@ -138,6 +138,7 @@ impl Daemon {
             servers.push(serve_http(web, core.clone(), stop.subscribe())?);
         }
         tokio::spawn(core.clone().keep_time());
+        tokio::spawn(core.clone().end_relayed_with_their_root());
         drop(entered);
         tracing::info!(%control_address, ?http_address, data_ports = ?dataplane.ports(), "switch started");
         let (runtime, drain_limit) = (Some(runtime), config.drain_limit());

@@ -15,7 +15,8 @@ pub struct JobInstall {
     /// Carried by every datagram of the job.
     pub job_token: u32,
     /// Number of contributors, 1..=256: ranks, or hosts whose ranks sum among themselves first. Ranks here and in what
-    /// the data plane reports are contributors' numbers; the controller translates them.
+    /// the data plane reports are contributors' numbers; the controller translates them. With `racks`, the number of this
+    /// switch's children, and ranks are theirs.
     pub world_size: u16,
     /// Number of lanes; lane `l` arrives on port `l mod ports().len()`.
     pub lane_count: u16,
@@ -29,6 +30,28 @@ pub struct JobInstall {
     pub has_checksum: bool,
     /// For a job that takes slots as its packets arrive; the job then has none of its own.
     pub atp: Option<AtpInstall>,
+    /// This switch's part in a SwitchML job over several switches.
+    pub racks: Option<RackInstall>,
+}
+
+/// A switch's part in a SwitchML job over several switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RackInstall {
+    /// It completes the sums. By contributor: the child that it is, or is behind.
+    Root(Vec<u16>),
+    /// It sums for another switch.
+    Leaf(LeafInstall),
+}
+
+/// The part of a switch that sums for another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafInstall {
+    /// Of this switch among its parent's children.
+    pub number: u16,
+    /// By contributor: the child of this switch that it is, or is behind.
+    pub receivers: Vec<Option<u16>>,
+    /// By lane: the parent's port.
+    pub up: Vec<SocketAddr>,
 }
 
 /// A switch's part in an ATP job's tree.
@@ -96,6 +119,10 @@ pub struct LaneInspection {
     pub slots_in_use: u32,
     /// `None`: nothing is waited for.
     pub oldest_incomplete: Option<IncompleteSlot>,
+    /// At a switch that sums for another one: chunks that are complete here and have no answer from above.
+    pub unanswered_count: u32,
+    /// The oldest of them.
+    pub unanswered_chunk: Option<u32>,
 }
 
 /// What the data plane has seen of one rank.
@@ -143,6 +170,12 @@ pub struct TrafficCounters {
     pub resends_passed: u64,
     /// ATP: slots taken from a chunk that nobody had touched for long.
     pub slots_abandoned: u64,
+    /// SwitchML below a root: sums that went up.
+    pub sums_up: u64,
+    /// SwitchML below a root: sums that went up again because the parent lacked them.
+    pub sums_again: u64,
+    /// SwitchML below a root: questions passed up.
+    pub queries_up: u64,
     /// Datagrams dropped, by reason name; names are stable and come from `DropReason`.
     pub drops: Vec<(&'static str, u64)>,
 }

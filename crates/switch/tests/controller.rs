@@ -275,7 +275,12 @@ fn inspect_tells_what_is_waited_for_and_what_each_rank_does() {
         IncompleteSlot { slot_index: 70, slot_parity: 1, chunk_index: 134, collective_tag: 9, missing_ranks: vec![1] };
     *switch.dataplane.inspection.lock().unwrap() = JobInspection {
         slots_in_use: 3,
-        lanes: vec![LaneInspection { lane: 1, slots_in_use: 3, oldest_incomplete: Some(oldest) }],
+        lanes: vec![LaneInspection {
+            lane: 1,
+            slots_in_use: 3,
+            oldest_incomplete: Some(oldest),
+            ..LaneInspection::default()
+        }],
         workers: vec![WorkerSeen { rank: 0, address: Some((LOOPBACK, 4000).into()), last_seen_ms: Some(12) }],
     };
     let report = || HostReport {

@@ -142,7 +142,7 @@ class Config:
         None,
         _text,
         "text",
-        "With atp: name of the switch beside this rank in the switch's topology. Unset: told by this rank's address.",
+        "Name of the switch beside this rank in the switch's topology. Unset: told by this rank's address.",
     )
     element_format: str = _option(
         "int32",

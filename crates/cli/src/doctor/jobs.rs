@@ -68,6 +68,11 @@ struct Running {
 
 /// Looks at one job, twice if something waits.
 pub fn check(client: &ControlClient, job: &JobStatus, findings: &mut Findings) {
+    if let Some(part) = &job.part {
+        // Whom the job waits for, only the root knows.
+        let what = format!("{:?} of the root at {}: {}", job.job_name, part.root, status::state(job));
+        return findings.good("job", what);
+    }
     let inspect = || if job.job_id == 0 { None } else { client.inspect(job.job_id).ok() };
     let mut inspection = inspect();
     let mut before = waits(inspection.as_ref());
@@ -80,6 +85,10 @@ pub fn check(client: &ControlClient, job: &JobStatus, findings: &mut Findings) {
     let latest = inspection.as_ref().and_then(|answer| answer.job.as_ref()).unwrap_or(job);
     let report = JobReport::new(latest, waits(inspection.as_ref()));
     report.judge(latest.state(), &before, findings);
+    for remark in inspection.iter().flat_map(|answer| &answer.lanes).flat_map(|lane| &lane.remarks) {
+        let hint = "look at that switch's log, and at the link between it and the next one";
+        findings.note("job", format!("{:?}: {remark}", job.job_name), hint);
+    }
     findings.jobs.push(report);
 }
 

@@ -70,6 +70,11 @@ pub enum Notice {
         /// In words.
         detail: String,
     },
+    /// A switch between the job's workers and the controller's is gone: no collective can complete any more.
+    RelayLost {
+        /// In words, with its name.
+        detail: String,
+    },
     /// The stream broke: the switch has died, or the network to it. The last notice.
     ControllerLost {
         /// In words.
@@ -187,6 +192,7 @@ fn plain_notice(kind: notice::Kind) -> Option<Notice> {
         notice::Kind::Draining(draining) => {
             Some(Notice::Draining { deadline: Duration::from_millis(draining.deadline_ms) })
         }
+        notice::Kind::RelayLost(lost) => Some(Notice::RelayLost { detail: lost.detail }),
         notice::Kind::ServerLost(lost) => Some(Notice::ServerLost { detail: lost.detail }),
         notice::Kind::JobRemoved(removed) => Some(Notice::JobRemoved { reason: removed.reason() }),
     }

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::{
     Admission, Attachment, Client, ClientConfig, HostReport, JoinParameters, Notice, Order, ServerOffer, Serving,
 };
-use crate::proto::{InspectResponse, RelayInstall, StatusResponse};
+use crate::proto::{InspectResponse, RelayInspection, RelayInstall, StatusResponse};
 use crate::{ControlError, ErrorCode};
 
 /// A blocking [`Client`]. Every call ends within the time it documents.
@@ -105,6 +105,22 @@ impl ControlClient {
     /// As [`Client::remove_relay`].
     pub fn remove_relay(&self, job_id: u32) -> Result<(), ControlError> {
         self.wait(self.client.remove_relay(job_id))
+    }
+
+    /// See [`Client::renew_relays`]; ends within two seconds.
+    ///
+    /// # Errors
+    /// As [`Client::renew_relays`].
+    pub fn renew_relays(&self, job_ids: Vec<u32>) -> Result<Vec<u32>, ControlError> {
+        self.wait(self.client.renew_relays(job_ids))
+    }
+
+    /// See [`Client::inspect_relay`]; ends within a second.
+    ///
+    /// # Errors
+    /// As [`Client::inspect_relay`].
+    pub fn inspect_relay(&self, job_id: u32) -> Result<RelayInspection, ControlError> {
+        self.wait(self.client.inspect_relay(job_id))
     }
 
     /// See [`Client::drain`]; ends within ten seconds.

@@ -22,10 +22,10 @@ pub use serving::{Order, ServerOffer, Serving};
 
 use crate::proto::controller_client::ControllerClient;
 use crate::proto::{
-    DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, RelayInstall, RelayRemove,
-    StatusRequest, StatusResponse,
+    DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, RackJob, RelayInspection,
+    RelayInstall, RelayRemove, RelaysRenew, StatusRequest, StatusResponse,
 };
-use crate::registry::{Absences, Assignment, AtpAssignment, JobShape};
+use crate::registry::{Absences, Assignment, AtpAssignment, JobShape, RackAssignment};
 use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
 /// Longest wait for an answer that the switch should give at once.
@@ -33,6 +33,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same from switch to switch: jobs of others wait behind it.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A worker that explains what it waits for should not wait long for that.
+const RELAY_INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a rank wants from the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub struct Admission {
     pub rank: u16,
     /// Lane `l` talks to `data_addresses[l mod length]`; never empty.
     pub data_addresses: Vec<SocketAddr>,
+    /// Name of the switch at these addresses; empty without a topology.
+    pub switch_name: String,
     /// Silence after which the switch takes this worker for lost.
     pub lease: Duration,
 }
@@ -162,6 +167,23 @@ impl Client {
     /// [`ErrorCode::Forbidden`], or the connection's.
     pub async fn remove_relay(&self, job_id: u32) -> Result<(), ControlError> {
         plain(self.stub.clone().remove_relay(timed(RelayRemove { job_id }, RELAY_TIMEOUT)).await).map(drop)
+    }
+
+    /// Tells a switch in which jobs of this one's it takes part. Returns those of them in which it does not.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Forbidden`] without an operator's token, or the connection's.
+    pub async fn renew_relays(&self, job_ids: Vec<u32>) -> Result<Vec<u32>, ControlError> {
+        let renewed = plain(self.stub.clone().renew_relays(timed(RelaysRenew { job_ids }, RELAY_TIMEOUT)).await)?;
+        Ok(renewed.job_ids_unknown)
+    }
+
+    /// What a switch below this one waits for in a job.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownJob`], [`ErrorCode::Forbidden`] without an operator's token, or the connection's.
+    pub async fn inspect_relay(&self, job_id: u32) -> Result<RelayInspection, ControlError> {
+        plain(self.stub.clone().inspect_relay(timed(InspectRequest { job_id }, RELAY_INSPECT_TIMEOUT)).await)
     }
 
     /// Stops the switch: no new jobs, running ones may finish within `deadline` (zero: the switch's own limit).
@@ -249,14 +271,20 @@ fn admission(
         host_of_rank: host_of_rank(&response.host_of_rank, parameters.world_size)?,
         has_checksum: response.checksum.unwrap_or(true),
         atp: atp_assignment(&response, parameters)?,
+        racks: response.racks.as_ref().map(rack_assignment).transpose()?,
     };
+    let numbered = assignment.racks.as_ref().map(|racks| racks.numbers.len());
+    if numbered.is_some_and(|count| count != usize::from(assignment.contributor_count())) {
+        return Err(not_understood("racks.numbers"));
+    }
     if assignment.atp.as_ref().is_some_and(|atp| atp.tree.worker_count() != assignment.contributor_count()) {
         return Err(not_understood("atp.ways"));
     }
     if !assignment.slots_per_lane.is_power_of_two() {
         return Err(not_understood("slots_per_lane"));
     }
-    Ok(Admission { assignment, rank: parameters.rank, data_addresses, lease: Duration::from_millis(response.lease_ms) })
+    let (lease, switch_name) = (Duration::from_millis(response.lease_ms), response.switch_name);
+    Ok(Admission { assignment, rank: parameters.rank, data_addresses, switch_name, lease })
 }
 
 fn atp_assignment(response: &JoinResponse, parameters: &JoinParameters) -> Result<Option<AtpAssignment>, ControlError> {
@@ -273,6 +301,10 @@ fn atp_assignment(response: &JoinResponse, parameters: &JoinParameters) -> Resul
         return Err(not_understood("atp.servers"));
     }
     Ok(Some(assignment))
+}
+
+fn rack_assignment(job: &RackJob) -> Result<RackAssignment, ControlError> {
+    RackAssignment::from_proto(job).ok_or_else(|| not_understood("racks"))
 }
 
 fn host_of_rank(numbers: &[u32], world_size: u16) -> Result<Vec<u16>, ControlError> {

@@ -3,10 +3,10 @@
 use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Group;
-use super::{Assignment, Effect, JoinAsk, Registry, RunKey, Ticket, refusals, slot_memory_bytes};
+use super::{Assignment, Effect, JoinAsk, RackAssignment, Registry, RunKey, Ticket, refusals, slot_memory_bytes};
 use crate::proto::{Capacity, LossReason, RemovalReason, SlotUse};
 use crate::tenants::Tenant;
-use crate::{Algorithm, ControlError};
+use crate::{Algorithm, ControlError, WireFormat};
 
 /// Fewer slots than this make every packet wait for the one before; better to refuse the job.
 const SLOTS_PER_LANE_MIN: u32 = 8;
@@ -186,6 +186,7 @@ impl Registry {
             return self.refuse_group(key, &error);
         };
         let Some(group) = self.groups.remove(key) else { return };
+        let racks = self.plan_racks(&group);
         let host_of_rank = group.host_of_rank();
         let on_one_host = is_on_one_host(&host_of_rank);
         let assignment = Assignment {
@@ -198,6 +199,7 @@ impl Registry {
             has_checksum: self.limits.has_checksum || !group.checksum_optional,
             host_of_rank,
             atp,
+            racks,
         };
         self.effect(Effect::Install(assignment.clone()));
         self.jobs.insert(job_id, new_job(key.clone(), group, assignment, now_ms));
@@ -209,12 +211,16 @@ impl Registry {
         if group.shape.algorithm != Algorithm::Atp || is_on_one_host(&host_of_rank) {
             return Ok(None);
         }
-        // A host contributes at its first rank's place.
-        let is_first = |rank: usize| host_of_rank.is_empty() || !host_of_rank[..rank].contains(&host_of_rank[rank]);
-        let contributors = group.waiters.values().enumerate().filter(|(rank, _)| is_first(*rank));
-        let beside = contributors.map(|(_, waiter)| waiter.beside).collect();
         let servers = self.lane_servers(group)?;
-        atp::assign(&self.limits, beside, servers).map(Some)
+        atp::assign(&self.limits, beside(group), servers).map(Some)
+    }
+
+    /// The switches of a SwitchML job whose ranks are all here, if it needs more than this one.
+    fn plan_racks(&self, group: &Group) -> Option<RackAssignment> {
+        // p4app's layout has no room for what switches tell each other: its workers talk to the root.
+        let may_climb = group.shape.algorithm == Algorithm::Switchml && group.shape.wire_format == WireFormat::FaninV1;
+        let is_needed = may_climb && !is_on_one_host(&group.host_of_rank());
+        is_needed.then(|| RackAssignment::new(&self.limits, beside(group)))?
     }
 
     /// By lane: servers of their own if there are any, else the ranks that would run one, in turn.
@@ -261,6 +267,14 @@ impl JoinAsk {
     fn slot_memory_bytes(&self, slots_per_lane: u32) -> u64 {
         slot_memory_bytes(&self.shape, slots_per_lane, self.element_count_max)
     }
+}
+
+/// By contributor: the place of its switch. A host contributes at its first rank's.
+fn beside(group: &Group) -> Vec<usize> {
+    let host_of_rank = group.host_of_rank();
+    let is_first = |rank: usize| host_of_rank.is_empty() || !host_of_rank[..rank].contains(&host_of_rank[rank]);
+    let contributors = group.waiters.values().enumerate().filter(|(rank, _)| is_first(*rank));
+    contributors.map(|(_, waiter)| waiter.beside).collect()
 }
 
 fn is_on_one_host(host_of_rank: &[u16]) -> bool {

@@ -69,6 +69,7 @@ impl JoinAsk {
         check_name("job_name", &request.job_name)?;
         check_name("run_id", &request.run_id)?;
         let shape = check_shape(&request, limits)?;
+        check_layout_beside(&request)?;
         if request.rank >= request.world_size {
             return Err(invalid("rank", request.rank, 0, request.world_size - 1));
         }
@@ -142,6 +143,17 @@ fn check_beside(name: &str, limits: &Limits, worker: IpAddr) -> Result<usize, Co
             format!("The topology has: {}. Leave the name out to be placed by address", known.join(", ")),
         )
     })
+}
+
+fn check_layout_beside(request: &JoinRequest) -> Result<(), ControlError> {
+    if request.switch_name.is_empty() || request.wire_format() != WireFormat::P4appSwitchml {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("switch name `{}` with the layout p4app-switchML", request.switch_name),
+        "That layout knows one switch, the root: leave the name out, or use the wire format `fanin`",
+    ))
 }
 
 fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, ControlError> {

@@ -17,6 +17,7 @@ mod hosts;
 mod job;
 mod lifecycle;
 mod loss;
+mod racks;
 mod refusals;
 mod waiting;
 
@@ -29,10 +30,12 @@ pub use atp::{AtpAssignment, LaneServer, ServerId, ServerOwner};
 pub use capacity::{Limits, slot_memory_bytes};
 use job::Job;
 pub use job::StreamId;
+pub use racks::RackAssignment;
 use waiting::Group;
 
 use crate::ControlError;
 use crate::proto::{self, notice};
+use crate::topology::TreePart;
 use crate::{Algorithm, WireFormat};
 use capacity::{JOB_NUMBER_COUNT, JobNumbers};
 
@@ -62,12 +65,26 @@ pub struct Assignment {
     pub has_checksum: bool,
     /// For ATP jobs; `slots_per_lane` is then the largest window. `None` where one host's memory holds the whole job.
     pub atp: Option<AtpAssignment>,
+    /// For SwitchML jobs over several switches.
+    pub racks: Option<RackAssignment>,
 }
 
 impl Assignment {
     /// Contributions to each chunk: one per rank, or one per host.
     pub fn contributor_count(&self) -> u16 {
         self.host_of_rank.iter().max().map_or(self.shape.world_size, |last| last + 1)
+    }
+
+    /// By contributor: the place of its switch in the topology; empty where that is the root for all. Workers are not told.
+    pub fn beside(&self) -> &[usize] {
+        let racks = self.racks.as_ref().map(|racks| &racks.beside[..]);
+        racks.or(self.atp.as_ref().map(|atp| &atp.beside[..])).unwrap_or_default()
+    }
+
+    /// The switches that take part, if there are several; the root first. Workers are not told.
+    pub fn parts(&self) -> &[TreePart] {
+        let racks = self.racks.as_ref().map(|racks| &racks.parts[..]);
+        racks.or(self.atp.as_ref().map(|atp| &atp.parts[..])).unwrap_or_default()
     }
 
     /// Bytes of slot memory, both parities.

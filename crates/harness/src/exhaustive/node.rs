@@ -38,7 +38,12 @@ struct Ledger {
 
 impl Node {
     pub fn new(scope: &Scope, rank: u16) -> Node {
-        let mut worker = Worker::new(lane(scope, rank));
+        Node::numbered(scope, rank, rank)
+    }
+
+    /// A worker that is not known to its switch by its rank.
+    pub fn numbered(scope: &Scope, rank: u16, number: u16) -> Node {
+        let mut worker = Worker::new(WorkerConfig { number, ..lane(scope, rank) });
         worker.submit(submission(scope));
         let ledger = Ledger { rank, workers: scope.workers, scaled: scope.scaled, received: 0, wrong: None };
         Node { worker, ledger, attempts: [0; CHUNKS_MAX], answered: 0 }
@@ -167,6 +172,7 @@ fn lane(scope: &Scope, rank: u16) -> WorkerConfig {
         job_id: 0,
         job_token: 1,
         rank,
+        number: rank,
         worker_count: scope.workers,
         lane: 0,
         slots_per_lane: scope.slots,

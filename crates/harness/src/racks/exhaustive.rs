@@ -36,7 +36,7 @@ pub struct Scope {
 impl Scope {
     fn flat(&self) -> FlatScope {
         FlatScope {
-            workers: self.groups.iter().flatten().sum(),
+            workers: self.groups.iter().flatten().map(|rack| (*rack).max(1)).sum(),
             slots: self.slots,
             blocks: self.blocks,
             scaled: self.scaled,
@@ -178,7 +178,9 @@ impl State {
         let mut state = State {
             layout: layout.clone(),
             programs: layout.programs()?.into_iter().map(program).collect(),
-            workers: (0..flat.workers).map(|rank| worker(node::Node::new(&flat, rank))).collect(),
+            workers: (0..flat.workers)
+                .map(|rank| worker(node::Node::numbered(&flat, rank, layout.number(rank))))
+                .collect(),
             packets: Vec::new(),
             budget: [scope.losses, scope.duplicates, scope.early_timeouts],
         };

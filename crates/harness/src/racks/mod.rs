@@ -7,7 +7,7 @@ mod operations;
 
 use fanin_protocol::Verdict;
 use fanin_protocol::switchml::{
-    Context, JobConfig, Leaf, LeafConfig, LeafVerdict, Receiver, Side, Switch, WireFormat, without_payload,
+    Context, JobConfig, Leaf, LeafConfig, LeafVerdict, Side, Switch, WireFormat, without_payload,
 };
 use fanin_protocol::time::Time;
 use fanin_wire::generated::HEADER_BYTES;
@@ -50,57 +50,68 @@ struct Layout {
 type Sent = (Node, Vec<u8>);
 
 impl Layout {
-    /// Groups of racks of workers. A group of several racks has a switch of its own; one of one rack is that rack.
+    /// Groups of racks of workers. A group of several racks has a switch of its own; one of one rack is that rack. A rack of
+    /// no workers stands for one worker without a rack, beside its group's switch or beside the root.
     fn new(job: JobConfig, groups: &[Vec<u16>]) -> Layout {
         let root = Place { parent: None, config: None, children: Vec::new() };
-        let job = JobConfig { worker_count: groups.len() as u16, ..job };
-        let mut layout = Layout { job, places: vec![root] };
-        let group_of: Vec<u16> = (0u16..)
-            .zip(groups)
-            .flat_map(|(number, racks)| vec![number; racks.iter().map(|&workers| usize::from(workers)).sum()])
-            .collect();
-        let mut rank_first = 0;
-        for (number, racks) in (0u16..).zip(groups) {
-            let mut parent = 0;
-            if racks.len() > 1 {
-                let racks_of = racks.iter().enumerate().flat_map(|(rack, &workers)| vec![rack as u16; workers.into()]);
-                let mut racks_of = racks_of.collect::<Vec<_>>().into_iter();
-                let receiver = |&group: &u16| Receiver {
-                    child: if group == number { racks_of.next() } else { None },
-                    above: group,
-                };
-                let receivers = group_of.iter().map(receiver).collect();
-                parent = layout.add(0, number, racks.len() as u16, 0, receivers);
+        let mut layout = Layout { job: JobConfig { worker_count: groups.len() as u16, ..job }, places: vec![root] };
+        let mut rank_next = 0;
+        for racks in groups {
+            let above = if racks.len() > 1 { layout.add(0) } else { 0 };
+            for &workers in racks {
+                let beside = if workers > 0 { layout.add(above) } else { above };
+                let ranks = rank_next..rank_next + workers.max(1);
+                rank_next = ranks.end;
+                layout.places[usize::from(beside)].children.extend(ranks.map(Node::Worker));
             }
-            for (rack, &workers) in (0u16..).zip(racks) {
-                let ranks = rank_first..rank_first + workers;
-                let receivers = (0u16..).zip(&group_of).map(|(rank, &group)| Receiver {
-                    child: ranks.contains(&rank).then(|| rank - rank_first),
-                    above: if parent == 0 { group } else { rank },
-                });
-                let above = if parent == 0 { number } else { rack };
-                let leaf = layout.add(parent, above, workers, rank_first, receivers.collect());
-                layout.places[usize::from(leaf)].children = ranks.map(Node::Worker).collect();
-                rank_first += workers;
-            }
+        }
+        for number in 1..layout.places.len() {
+            layout.places[number].config = Some(layout.leaf_config(number as u8, rank_next));
         }
         layout
     }
 
-    fn add(&mut self, parent: u8, rank_above: u16, children: u16, rank_first: u16, receivers: Vec<Receiver>) -> u8 {
+    fn add(&mut self, parent: u8) -> u8 {
         let number = self.places.len() as u8;
-        let job = JobConfig { worker_count: children, ..self.job };
-        let config = Some(LeafConfig { job, rank_first, rank_above, receivers });
-        self.places.push(Place { parent: Some(parent), config, children: Vec::new() });
+        self.places.push(Place { parent: Some(parent), config: None, children: Vec::new() });
         self.places[usize::from(parent)].children.push(Node::Switch(number));
         number
+    }
+
+    fn leaf_config(&self, place: u8, worker_count: u16) -> LeafConfig {
+        let Place { parent, children, .. } = &self.places[usize::from(place)];
+        let siblings = &self.places[usize::from(parent.expect("the root is no leaf"))].children;
+        let number = siblings.iter().position(|node| *node == Node::Switch(place)).expect("a child of its parent");
+        LeafConfig {
+            job: JobConfig { worker_count: children.len() as u16, ..self.job },
+            number: number as u16,
+            receivers: (0..worker_count).map(|rank| self.child_towards(place, rank)).collect(),
+        }
+    }
+
+    /// The child of a switch that a worker is, or is behind.
+    fn child_towards(&self, place: u8, rank: u16) -> Option<u16> {
+        let towards = |node: &Node| match *node {
+            Node::Worker(worker) => worker == rank,
+            Node::Switch(below) => self.child_towards(below, rank).is_some(),
+        };
+        self.places[usize::from(place)].children.iter().position(towards).map(|child| child as u16)
+    }
+
+    /// What a worker calls itself at its switch.
+    fn number(&self, rank: u16) -> u16 {
+        let Node::Switch(home) = self.home(rank) else { unreachable!("a worker is beside a switch") };
+        self.child_towards(home, rank).expect("every rank is in a rack")
     }
 
     fn programs(&self) -> Result<Vec<Program>, String> {
         let program = |place: &Place| match &place.config {
             None => {
                 let mut switch = Switch::new();
-                switch.install(self.job).map(|()| Program::Root(switch))
+                let ranks = 0..self.worker_count();
+                let child_of_rank =
+                    ranks.map(|rank| self.child_towards(0, rank).expect("every rank is below the root"));
+                switch.install_root(self.job, child_of_rank.collect()).map(|()| Program::Root(switch))
             }
             Some(config) => {
                 let mut leaf = Leaf::new();
@@ -108,6 +119,11 @@ impl Layout {
             }
         };
         self.places.iter().map(|place| program(place).map_err(|error| format!("install: {error:?}"))).collect()
+    }
+
+    fn worker_count(&self) -> u16 {
+        let is_worker = |node: &&Node| matches!(node, Node::Worker(_));
+        self.places.iter().flat_map(|place| &place.children).filter(is_worker).count() as u16
     }
 
     /// The switch that a worker is at.
@@ -205,5 +221,9 @@ mod tests {
         }
         assert_eq!(layout.home(2), Node::Switch(2));
         assert_eq!(layout.home(5), Node::Switch(3));
+        let mixed = Layout::new(job, &[vec![2, 0], vec![0], vec![1]]);
+        assert_eq!(mixed.home(2), Node::Switch(1), "beside the switch of its group");
+        assert_eq!(mixed.home(3), Node::Switch(0), "beside the root");
+        assert_eq!([0, 1, 2, 3, 4].map(|rank| mixed.number(rank)), [0, 1, 1, 1, 0]);
     }
 }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
 
 use fanin_link::{LinkConfig, Random};
+use fanin_protocol::switchml::{Worker, WorkerConfig};
 use fanin_protocol::time::Time;
 use fanin_wire::{ElementFormat, fanin};
 
@@ -66,7 +67,14 @@ impl World {
         let plan = Rc::new(plan);
         let layout = Layout::new(plan.job_config(), &groups(seed, plan.worker_count));
         let perfect = LinkConfig::default();
-        let host = |rank| Host::new(0, &plan, rank, &perfect, &perfect, 0);
+        let host = |rank| {
+            let mut host = Host::new(0, &plan, rank, &perfect, &perfect, 0);
+            let number = layout.number(rank);
+            for (lane, place) in (0u16..).zip(&mut host.lanes) {
+                place.worker = Worker::new(WorkerConfig { number, ..plan.worker_config(rank, lane) });
+            }
+            host
+        };
         Ok(World {
             programs: layout.programs()?,
             received: vec![0; layout.places.len()],
@@ -254,6 +262,12 @@ fn groups(seed: u16, worker_count: u16) -> Vec<Vec<u16>> {
         match groups.last_mut() {
             Some(group) if has_groups && random.flip() => group.push(workers),
             _ => groups.push(vec![workers]),
+        }
+    }
+    // Some that are alone stand beside their group's switch or the root, without a rack.
+    for rack in groups.iter_mut().flatten() {
+        if *rack == 1 && random.flip() {
+            *rack = 0;
         }
     }
     groups

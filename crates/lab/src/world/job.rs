@@ -189,6 +189,7 @@ pub(super) fn endpoint(
                 job_id: job.id,
                 job_token: job.id,
                 rank,
+                number: rank,
                 worker_count: job.rank_count() as u16,
                 lane,
                 slots_per_lane: *slots_per_lane,

@@ -9,6 +9,6 @@ pub use crate::stream::{BlockId, Participants, Shape, Submission};
 pub use contributed::{Contributed, WORKERS_PER_JOB_MAX};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, Leaf, LeafConfig, LeafCounters,
-    LeafVerdict, Receiver, Side, StuckSlot, Switch, SwitchCounters, WireFormat, probe_path, without_payload,
+    LeafVerdict, Side, StuckSlot, Switch, SwitchCounters, WireFormat, probe_path, without_payload,
 };
 pub use worker::{Event, Outstanding, Tensors, Worker, WorkerConfig, WorkerCounters};

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tonic::Status;
 
 use super::installer::{self, Order};
-use super::relay::{RelayedJobs, Relays};
+use super::relay::RelayedJobs;
+use super::relays::Relays;
 use super::servers::Standing;
 use crate::dataplane_api::Dataplane;
 
@@ -57,6 +59,8 @@ pub(crate) struct Core {
     started: Instant,
     /// For a switch below the root of a topology: where jobs are admitted.
     pub(super) root: Option<SocketAddr>,
+    /// For the root of a topology: the other switches.
+    pub(super) relays: Arc<Relays>,
     /// Jobs of the root's that this switch takes part in.
     pub(super) relayed: RelayedJobs,
 }
@@ -74,7 +78,7 @@ pub(crate) struct Settings {
 impl Core {
     pub(crate) fn new(settings: Settings, dataplane: Arc<dyn Dataplane>) -> std::io::Result<Arc<Self>> {
         let (orders, order_queue) = std::sync::mpsc::channel();
-        let relays = Relays::new(settings.limits.topology.clone(), settings.relay_token);
+        let relays = Relays::new(settings.limits.topology.clone(), settings.relay_token, settings.limits.lease_ms);
         let registry = Registry::new(settings.limits, entropy);
         let core = Arc::new(Self {
             state: Mutex::new(State {
@@ -93,8 +97,12 @@ impl Core {
             stream_next: AtomicU64::new(0),
             started: Instant::now(),
             root: settings.root,
+            relays: relays.clone(),
             relayed: RelayedJobs::default(),
         });
+        if core.root.is_none() {
+            relays.watch(&Arc::downgrade(&core))?;
+        }
         installer::start(Arc::downgrade(&core), core.dataplane.clone(), relays, order_queue)?;
         Ok(core)
     }
@@ -176,7 +184,8 @@ impl Core {
     pub(crate) fn settle(&self, limit: Duration) {
         let (done, wait) = std::sync::mpsc::channel();
         let sent = self.lock().orders.send(Order::Confirm(done));
-        if sent.is_err() || wait.recv_timeout(limit).is_err() {
+        // Nothing is sent: all who had something to do let go of their end.
+        if sent.is_err() || wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the data plane did not confirm the removal of all jobs in {limit:?}");
         }
     }
@@ -208,8 +217,8 @@ impl State {
 
     fn carry_out_one(&mut self, effect: Effect) {
         match effect {
-            Effect::Install(assignment) => self.order(Order::Install(assignment)),
-            Effect::SetUpAgain(assignment) => self.order(Order::SetUpAgain(assignment)),
+            Effect::Install(assignment) => self.order(Order::Install(Box::new(assignment))),
+            Effect::SetUpAgain(assignment) => self.order(Order::SetUpAgain(Box::new(assignment))),
             Effect::Remove { job_id } => self.order(Order::Remove(job_id)),
             Effect::Admit { ticket, assignment } => self.answer(ticket, Ok(assignment)),
             Effect::Refuse { ticket, error } => self.answer(ticket, Err(error)),

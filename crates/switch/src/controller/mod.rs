@@ -3,7 +3,9 @@
 mod core;
 mod installer;
 mod join;
+mod racks;
 mod relay;
+mod relays;
 mod servers;
 mod service;
 mod status;

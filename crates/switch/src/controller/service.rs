@@ -7,10 +7,10 @@ use std::time::Duration;
 use fanin_control::proto::controller_server::Controller;
 use fanin_control::proto::{
     DrainRequest, DrainResponse, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest,
-    LeaveResponse, RelayInstall, RelayInstalled, RelayRemove, RelayRemoved, Report, ServerReport, StatusRequest,
-    StatusResponse,
+    LeaveResponse, RelayInspection, RelayInstall, RelayInstalled, RelayRemove, RelayRemoved, RelaysRenew,
+    RelaysRenewed, Report, ServerReport, StatusRequest, StatusResponse,
 };
-use fanin_control::registry::{Assignment, AtpAssignment, JoinAsk};
+use fanin_control::registry::{Assignment, AtpAssignment, JoinAsk, RackAssignment};
 use fanin_control::tenants::Tenant;
 use fanin_control::{ControlError, ErrorCode};
 use tonic::{Request, Response, Status, Streaming};
@@ -51,26 +51,19 @@ impl Service {
         ))
     }
 
-    /// The data ports of the switch beside a rank; empty for this one's own.
-    fn ports_beside(&self, assignment: &Assignment, rank: u16) -> Vec<SocketAddr> {
+    /// The name and the data ports of the switch beside a rank; no ports for this one's own.
+    fn beside(&self, assignment: &Assignment, rank: u16) -> (String, Vec<SocketAddr>) {
         let contributor = assignment.host_of_rank.get(usize::from(rank)).copied().unwrap_or(rank);
-        let beside = assignment.atp.as_ref().and_then(|atp| atp.beside.get(usize::from(contributor)).copied());
-        match beside {
-            None | Some(0) => Vec::new(),
-            Some(place) => self.0.read(|state, _| {
-                state
-                    .registry
-                    .limits()
-                    .topology
-                    .switches()
-                    .get(place)
-                    .map_or_else(Vec::new, |switch| switch.data.clone())
-            }),
-        }
+        let place = assignment.beside().get(usize::from(contributor)).copied().unwrap_or(0);
+        self.0.read(|state, _| {
+            let switch = state.registry.limits().topology.switches().get(place);
+            let ports = |data: &[SocketAddr]| if place == 0 { Vec::new() } else { data.to_vec() };
+            switch.map(|switch| (switch.name.clone(), ports(&switch.data))).unwrap_or_default()
+        })
     }
 
     fn response(&self, assignment: &Assignment, rank: u16) -> JoinResponse {
-        let beside = self.ports_beside(assignment, rank);
+        let (switch_name, beside) = self.beside(assignment, rank);
         let data_address = beside.first().map_or(self.0.data_address.clone(), |address| address.ip().to_string());
         let ports = if beside.is_empty() { self.0.dataplane.ports() } else { beside };
         JoinResponse {
@@ -86,6 +79,8 @@ impl Service {
             host_of_rank: assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
             checksum: Some(assignment.has_checksum),
             atp: assignment.atp.as_ref().map(AtpAssignment::to_proto),
+            racks: assignment.racks.as_ref().map(RackAssignment::to_proto),
+            switch_name,
         }
     }
 }
@@ -128,6 +123,22 @@ impl Controller for Service {
         let core = self.0.clone();
         blocking(move || core.remove_relayed(request.into_inner().job_id)).await?;
         Ok(Response::new(RelayRemoved {}))
+    }
+
+    async fn renew_relays(&self, request: Request<RelaysRenew>) -> Result<Response<RelaysRenewed>, Status> {
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "say in which jobs this switch takes part")?;
+        let core = self.0.clone();
+        let job_ids_unknown = blocking(move || core.renew_relayed(&request.into_inner().job_ids)).await?;
+        Ok(Response::new(RelaysRenewed { job_ids_unknown }))
+    }
+
+    async fn inspect_relay(&self, request: Request<InspectRequest>) -> Result<Response<RelayInspection>, Status> {
+        let tenant = self.tenant(&request)?;
+        self.check_operator(&tenant, "look into this switch's part in another's job")?;
+        let core = self.0.clone();
+        let found = blocking(move || core.inspect_relayed(request.into_inner().job_id)).await??;
+        Ok(Response::new(found))
     }
 
     async fn attach(&self, request: Request<Streaming<Report>>) -> Result<Response<NoticeStream>, Status> {

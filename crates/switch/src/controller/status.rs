@@ -18,14 +18,16 @@ impl Core {
     /// May block for [`INSPECT_BUDGET`] and one inspection.
     pub(crate) fn status(&self) -> StatusResponse {
         let counters = self.dataplane.counters();
-        let (mut jobs, capacity, draining) = self.read(|state, now_ms| {
+        let (mut jobs, mut capacity, draining) = self.read(|state, now_ms| {
             (state.registry.statuses(now_ms), state.registry.capacity(), state.registry.is_draining())
         });
-        jobs.extend(self.relayed.statuses());
+        jobs.extend(self.relayed.statuses(self.root));
+        self.relayed.add_to(&mut capacity);
         let deadline = Instant::now() + INSPECT_BUDGET;
         for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
             job.counters = job_counters(&counters, job.job_id);
             self.add_path(job);
+            self.add_switches(job);
             if Instant::now() < deadline {
                 self.add_inspection(job);
             }
@@ -55,8 +57,12 @@ impl Core {
         let mut job = self.read(|state, now_ms| state.registry.status(job_id, now_ms))?;
         job.counters = job_counters(&self.dataplane.counters(), job_id);
         self.add_path(&mut job);
+        self.add_switches(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
-        let mut lanes: Vec<LaneInspection> = lanes.into_iter().map(|found| lane(found, &job)).collect();
+        let alone =
+            |found: Vec<dataplane_api::LaneInspection>| found.into_iter().map(|lane| (lane, Vec::new())).collect();
+        let lanes: Vec<_> = self.gather(job_id).unwrap_or_else(|| alone(lanes));
+        let mut lanes: Vec<_> = lanes.into_iter().map(|(found, remarks)| lane(found, remarks, &job)).collect();
         for waiting in self.server_lanes(&job) {
             if let Some(lane) = lanes.iter_mut().find(|lane| lane.lane == waiting.lane) {
                 lane.oldest_incomplete = Some(server_chunk(&waiting, &job));
@@ -79,8 +85,20 @@ impl Core {
         job.data_path_reason = found.reason;
     }
 
+    /// Names of the switches that a job is over.
+    fn add_switches(&self, job: &mut JobStatus) {
+        job.switches = self.read(|state, _| {
+            let switches = state.registry.limits().topology.switches();
+            let parts = state.registry.parts_of(job.job_id).iter();
+            parts.filter_map(|part| switches.get(part.switch)).map(|switch| switch.name.clone()).collect()
+        });
+        if job.switches.len() == 1 {
+            job.switches.clear();
+        }
+    }
+
     fn add_inspection(&self, job: &mut JobStatus) -> Option<JobInspection> {
-        let inspection = self.dataplane.inspect(job.job_id)?;
+        let inspection = self.as_contributors(job.job_id, self.dataplane.inspect(job.job_id)?);
         job.slots_in_use = inspection.slots_in_use;
         for seen in &inspection.workers {
             let rank = rank_of_contributor(job, seen.rank);
@@ -126,6 +144,9 @@ fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
         collisions: counters.collisions,
         resends_passed: counters.resends_passed,
         slots_abandoned: counters.slots_abandoned,
+        sums_up: counters.sums_up,
+        sums_again: counters.sums_again,
+        queries_up: counters.queries_up,
         drops: counters.drops.iter().map(|(reason, count)| drop_count(reason, *count)).collect(),
     }
 }
@@ -134,11 +155,12 @@ fn drop_count(reason: &str, count: u64) -> DropCount {
     DropCount { reason: reason.into(), count }
 }
 
-fn lane(lane: dataplane_api::LaneInspection, job: &JobStatus) -> LaneInspection {
+fn lane(lane: dataplane_api::LaneInspection, remarks: Vec<String>, job: &JobStatus) -> LaneInspection {
     LaneInspection {
         lane: lane.lane.into(),
         slots_in_use: lane.slots_in_use,
         oldest_incomplete: lane.oldest_incomplete.map(|slot| incomplete_slot(slot, job)),
+        remarks,
     }
 }
 

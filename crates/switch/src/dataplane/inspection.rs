@@ -39,5 +39,6 @@ fn describe_lane(lane: u16, found: Option<&LaneSnapshot>) -> LaneInspection {
             collective_tag: slot.collective_tag,
             missing_ranks: slot.missing_ranks.clone(),
         }),
+        ..LaneInspection::default()
     }
 }

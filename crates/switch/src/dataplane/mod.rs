@@ -13,6 +13,7 @@ mod atp;
 mod carry;
 mod inspection;
 mod interfaces;
+mod leaf;
 mod outgoing;
 mod peers;
 mod publish;
@@ -283,6 +284,8 @@ fn merge_inspections(mut whole: JobInspection, part: JobInspection) -> JobInspec
             lane: lane.lane,
             slots_in_use: lane.slots_in_use + other.slots_in_use,
             oldest_incomplete: lane.oldest_incomplete.take().or(other.oldest_incomplete),
+            unanswered_count: lane.unanswered_count + other.unanswered_count,
+            unanswered_chunk: lane.unanswered_chunk.or(other.unanswered_chunk),
         };
     }
     for (worker, other) in whole.workers.iter_mut().zip(part.workers) {
@@ -307,6 +310,9 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.collisions += part.collisions;
     sum.resends_passed += part.resends_passed;
     sum.slots_abandoned += part.slots_abandoned;
+    sum.sums_up += part.sums_up;
+    sum.sums_again += part.sums_again;
+    sum.queries_up += part.queries_up;
     for &(reason, count) in &part.drops {
         match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
             Some((_, total)) => *total += count,

@@ -3,7 +3,7 @@
 use fanin_net::Counters;
 use fanin_protocol::DropReason;
 use fanin_protocol::atp;
-use fanin_protocol::switchml::{JobCounters, SwitchCounters};
+use fanin_protocol::switchml::{JobCounters, LeafCounters, SwitchCounters};
 
 use super::carry::Carrying;
 use crate::dataplane_api::TrafficCounters;
@@ -41,16 +41,22 @@ impl JobTraffic {
 pub(super) fn total(
     net: &Counters,
     switch: &SwitchCounters,
+    leaf: &LeafCounters,
     atp: &atp::SwitchCounters,
     carrying: &Carrying,
 ) -> TrafficCounters {
     let mut drops = switch.drops;
     drops[DropReason::UnknownJob as usize] += carrying.stray_datagrams;
-    drops.iter_mut().zip(&atp.drops).for_each(|(sum, part)| *sum += part);
+    let others = atp.drops.iter().zip(&leaf.drops).map(|(atp, leaf)| atp + leaf);
+    drops.iter_mut().zip(others).for_each(|(sum, part)| *sum += part);
+    let of_leaf = leaf_traffic(leaf);
     TrafficCounters {
-        contributions: switch.contributions + atp.contributions,
-        aggregates: switch.aggregates + atp.aggregates,
-        resends_answered: switch.replies,
+        contributions: switch.contributions + of_leaf.contributions + atp.contributions,
+        aggregates: switch.aggregates + of_leaf.aggregates + atp.aggregates,
+        resends_answered: switch.replies + of_leaf.resends_answered,
+        sums_up: of_leaf.sums_up,
+        sums_again: of_leaf.sums_again,
+        queries_up: of_leaf.queries_up,
         collisions: atp.collisions,
         resends_passed: atp.resends,
         slots_abandoned: atp.abandoned,
@@ -82,6 +88,26 @@ pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters) -> TrafficCounte
         resends_answered: counters.replies,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
+    }
+}
+
+/// A job's share at a switch that sums for another one.
+pub(super) fn leaf_job(traffic: &JobTraffic, counters: &LeafCounters) -> TrafficCounters {
+    let TrafficCounters { received_datagrams, received_bytes, sent_datagrams, sent_bytes, .. } = traffic.counters();
+    let drops = by_reason(&counters.drops);
+    TrafficCounters { received_datagrams, received_bytes, sent_datagrams, sent_bytes, drops, ..leaf_traffic(counters) }
+}
+
+/// What a leaf counts beside datagrams. A chunk is complete where it is everybody's: its answer has come.
+fn leaf_traffic(counters: &LeafCounters) -> TrafficCounters {
+    TrafficCounters {
+        contributions: counters.contributions + counters.sums,
+        aggregates: counters.answers,
+        resends_answered: counters.replies,
+        sums_up: counters.sums,
+        sums_again: counters.sums_again,
+        queries_up: counters.queries,
+        ..TrafficCounters::default()
     }
 }
 

@@ -8,18 +8,19 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use fanin_net::{NetError, Patience, ReceiveBatch, UdpPort, Waker};
 use fanin_protocol::Verdict;
 use fanin_protocol::atp::SwitchConfig;
-use fanin_protocol::switchml::{self, Admitted, Context, Switch, WireFormat};
+use fanin_protocol::switchml::{self, Admitted, Context, LeafVerdict, Side, Switch, WireFormat};
 use fanin_protocol::time::Time;
 use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_MAGIC, HEADER_BYTES, MAGIC};
 use fanin_wire::{Kind, ProbePath, fanin};
 
 use super::atp::{self, AtpProgram};
 use super::carry::{CarriedJob, Carrying};
+use super::leaf::{LeafProgram, Origin};
 use super::outgoing::{Group, Outgoing};
 use super::peers::Peers;
 use super::publish::{self, JobTraffic};
 use super::{Command, DataplaneConfig, inspection, job_config};
-use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobInstall};
+use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobInstall, RackInstall};
 
 /// How often a busy thread publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -34,6 +35,7 @@ pub(super) struct Thread {
     patience: Patience,
     start: Instant,
     switch: Switch,
+    leaf: LeafProgram,
     atp: AtpProgram,
     jobs: Vec<JobInstall>,
     carrying: Carrying,
@@ -64,6 +66,7 @@ impl Thread {
             patience: Patience::default(),
             start,
             switch: Switch::new(),
+            leaf: LeafProgram::default(),
             atp: AtpProgram::new(with_reachable_threshold(config.atp, &port)),
             jobs: Vec::new(),
             carrying: Carrying::default(),
@@ -122,6 +125,9 @@ impl Thread {
         if datagram.starts_with(&ATP_MAGIC.to_be_bytes()) {
             return self.handle_atp(now, datagram, source);
         }
+        if let Some(origin) = self.leaf.origin(datagram, source) {
+            return self.handle_leaf(now, datagram, source, origin);
+        }
         if self.carry(datagram, source)? {
             return Ok(());
         }
@@ -141,10 +147,55 @@ impl Thread {
         match verdict {
             Verdict::ProbeReply { .. } => {
                 self.register_if_p4app(source);
-                let to = self.probe_destination(path, source);
+                let to = self.probe_destination(path, self.switch.admitted(), source);
                 self.send(&verdict, to)
             }
             _ => self.send(&verdict, source),
+        }
+    }
+
+    /// For a job that this switch sums for another one: up to its parent, or down to children.
+    fn handle_leaf(&mut self, now: Time, datagram: &[u8], source: SocketAddr, origin: Origin) -> Result<(), NetError> {
+        let Origin { job_number, side, up } = origin;
+        let bytes_max = self.datagram_bytes_max.max(datagram.len());
+        let space = match side {
+            // What is written lies where it is most likely sent from.
+            Side::Below => self.outgoing.unicast_space(up, bytes_max, &mut self.port)?,
+            Side::Above => self.outgoing.space(bytes_max, &mut self.port, &mut self.peers)?,
+        };
+        let verdict = self.leaf.process(now, side, datagram, space);
+        let path = match verdict {
+            LeafVerdict::Below(Verdict::ProbeReply { bytes }) => switchml::probe_path(&space[..bytes]),
+            _ => ProbePath::Unicast,
+        };
+        let sender = self.leaf.admitted();
+        if let Some(sender) = sender {
+            self.peers.learn(sender, source);
+        }
+        let (copies, bytes) = match verdict {
+            LeafVerdict::Up { bytes } => (1, bytes as u64),
+            LeafVerdict::Below(below) => {
+                let lane = if let Verdict::Multicast { lane, .. } = below { lane } else { 0 };
+                self.copies(job_number, lane, &below)
+            }
+        };
+        self.traffic[usize::from(job_number)].add(datagram.len(), copies, bytes);
+        match verdict {
+            LeafVerdict::Up { bytes } => match side {
+                Side::Below => {
+                    self.outgoing.commit_unicast(bytes);
+                    Ok(())
+                }
+                Side::Above => self.outgoing.reply(bytes, up, &mut self.port),
+            },
+            LeafVerdict::Below(Verdict::ProbeReply { bytes }) => {
+                let to = self.probe_destination(path, sender, source);
+                self.outgoing.send_back(bytes, to, &mut self.port)
+            }
+            LeafVerdict::Below(
+                Verdict::Refuse { bytes, .. } | Verdict::Reply { bytes } | Verdict::Missing { bytes },
+            ) => self.outgoing.send_back(bytes, source, &mut self.port),
+            LeafVerdict::Below(below) => self.send(&below, source),
         }
     }
 
@@ -263,8 +314,8 @@ impl Thread {
     }
 
     /// Where a Probe's answer goes, by what the Probe asked for.
-    fn probe_destination(&mut self, path: ProbePath, source: SocketAddr) -> SocketAddr {
-        match (path, self.switch.admitted()) {
+    fn probe_destination(&mut self, path: ProbePath, sender: Option<Admitted>, source: SocketAddr) -> SocketAddr {
+        match (path, sender) {
             (ProbePath::MulticastTest, Some(sender)) => {
                 self.peers.multicast_group(sender.job_number, sender.lane).unwrap_or(source)
             }
@@ -342,15 +393,17 @@ impl Thread {
         if self.jobs.iter().any(|installed| installed.job_id as u8 == job.job_id as u8) {
             return Err(taken);
         }
-        match &job.atp {
-            Some(part) => self.atp.install(job, part)?,
-            None => {
-                let config = job_config(job);
-                self.switch.install(config).map_err(|error| match error {
-                    switchml::InstallError::JobNumberInUse => taken,
-                    other => InstallError::Unsupported { what: format!("{other:?} of {config:?}") },
-                })?;
+        let in_words = |error| match error {
+            switchml::InstallError::JobNumberInUse => taken,
+            other => InstallError::Unsupported { what: format!("{other:?} of {:?}", job_config(job)) },
+        };
+        match (&job.atp, &job.racks) {
+            (Some(part), _) => self.atp.install(job, part)?,
+            (None, None) => self.switch.install(job_config(job)).map_err(in_words)?,
+            (None, Some(RackInstall::Root(children))) => {
+                self.switch.install_root(job_config(job), children.clone()).map_err(in_words)?;
             }
+            (None, Some(RackInstall::Leaf(part))) => self.leaf.install(job, part).map_err(in_words)?,
         }
         self.peers.install(job);
         let header_bytes = HEADER_BYTES.max(ATP_HEADER_BYTES);
@@ -371,7 +424,7 @@ impl Thread {
         if self.carrying.remove(job_id) {
             self.peers.remove(job_id as u8);
         }
-        if self.switch.remove(job_id) || self.atp.remove(job_id) {
+        if self.switch.remove(job_id) || self.leaf.remove(job_id) || self.atp.remove(job_id) {
             self.peers.remove(job_id as u8);
             self.jobs.retain(|job| job.job_id != job_id);
         }
@@ -383,8 +436,11 @@ impl Thread {
             let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
             return Some(self.atp.inspect(job, part, now, &self.peers));
         }
-        let snapshot = self.switch.inspect(job_id)?;
         let now = Time::from_ns(self.start.elapsed().as_nanos() as u64);
+        if matches!(job.racks, Some(RackInstall::Leaf(_))) {
+            return self.leaf.inspect(job, now, &self.peers);
+        }
+        let snapshot = self.switch.inspect(job_id)?;
         let address = |rank| self.peers.address(job_id as u8, rank);
         Some(inspection::describe(job, &snapshot, now, address))
     }
@@ -394,14 +450,17 @@ impl Thread {
         // The reader holds the lock for a copy only; if it does so now, the
         // next round publishes.
         if let Ok(mut published) = self.published.try_lock() {
-            let (switchml, atp) = (self.switch.counters(), self.atp.counters());
-            published.total = publish::total(&self.port.counters(), switchml, atp, &self.carrying);
+            let (switchml, leaf, atp) = (self.switch.counters(), self.leaf.counters(), self.atp.counters());
+            published.total = publish::total(&self.port.counters(), switchml, leaf, atp, &self.carrying);
             published.jobs.clear();
             for job in &self.jobs {
                 let traffic = &self.traffic[usize::from(job.job_id as u8)];
-                let counters = match job.atp {
-                    None => self.switch.job_counters(job.job_id).map(|counters| publish::job(traffic, counters)),
-                    Some(_) => self.atp.job_counters(job.job_id).map(|counters| publish::atp_job(traffic, counters)),
+                let counters = match (&job.atp, &job.racks) {
+                    (Some(_), _) => self.atp.job_counters(job.job_id).map(|found| publish::atp_job(traffic, found)),
+                    (None, Some(RackInstall::Leaf(_))) => {
+                        self.leaf.job_counters(job.job_id).map(|found| publish::leaf_job(traffic, found))
+                    }
+                    (None, _) => self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found)),
                 };
                 published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
             }

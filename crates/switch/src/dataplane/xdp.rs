@@ -44,7 +44,7 @@ struct Inner {
 
 /// Where a job is.
 enum Place {
-    Kernel(CarriedJob),
+    Kernel(Box<CarriedJob>),
     /// With the reason.
     Sockets(String),
 }
@@ -126,7 +126,7 @@ impl Inner {
     fn install(&self, job: JobInstall) -> Result<(), InstallError> {
         let reason = match self.install_in_kernel(&job)? {
             Ok(carried) => {
-                self.jobs().insert(job.job_id, Place::Kernel(carried));
+                self.jobs().insert(job.job_id, Place::Kernel(Box::new(carried)));
                 return Ok(());
             }
             Err(reason) => reason,
@@ -144,6 +144,9 @@ impl Inner {
         let Some(kernel) = kernel.as_mut() else { return Ok(Err(self.fallback_reason.clone())) };
         if job.atp.is_some() {
             return Ok(Err("the XDP program serves jobs of the algorithm switchml".into()));
+        }
+        if job.racks.is_some() {
+            return Ok(Err("the XDP program serves jobs whose workers are all beside this switch".into()));
         }
         match kernel.install(job_config(job), job.has_checksum) {
             Ok(()) => {}

@@ -13,6 +13,7 @@
 //! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
 //! | `fanin_switch_collisions_total`, `…_resends_passed_total` | packets | | ATP: passed on to the server |
 //! | `fanin_switch_slots_abandoned_total` | slots | | ATP: taken back by their age |
+//! | `fanin_switch_sums_up_total`, `…_sums_again_total`, `…_queries_up_total` | packets | | SwitchML below a root: sent up |
 //! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
 //! | `fanin_switch_data_path_info` | 1 | `data_path`, `interfaces`, `reason` | who receives datagrams, and why not XDP |
 //! | `fanin_switch_xdp_*` | as above | | the XDP program's share |
@@ -46,7 +47,7 @@ struct CounterFamily {
     read: fn(&DataplaneCounters) -> u64,
 }
 
-const COUNTERS: [CounterFamily; 10] = [
+const COUNTERS: [CounterFamily; 13] = [
     CounterFamily {
         name: "received_datagrams",
         help: "UDP datagrams received",
@@ -101,6 +102,24 @@ const COUNTERS: [CounterFamily; 10] = [
         help: "ATP: slots taken from a chunk that nobody had touched for long",
         unit: None,
         read: |counters| counters.slots_abandoned,
+    },
+    CounterFamily {
+        name: "sums_up",
+        help: "SwitchML below a root: sums of this switch's children that went up",
+        unit: None,
+        read: |counters| counters.sums_up,
+    },
+    CounterFamily {
+        name: "sums_again",
+        help: "SwitchML below a root: sums that went up again because the parent lacked them",
+        unit: None,
+        read: |counters| counters.sums_again,
+    },
+    CounterFamily {
+        name: "queries_up",
+        help: "SwitchML below a root: questions of children that were passed up",
+        unit: None,
+        read: |counters| counters.queries_up,
     },
 ];
 

@@ -36,6 +36,9 @@ pub(super) struct TrafficView {
     collisions: u64,
     resends_passed: u64,
     slots_abandoned: u64,
+    sums_up: u64,
+    sums_again: u64,
+    queries_up: u64,
     drops: Vec<DropView>,
 }
 
@@ -129,6 +132,9 @@ impl From<DataplaneCounters> for TrafficView {
             collisions: counters.collisions,
             resends_passed: counters.resends_passed,
             slots_abandoned: counters.slots_abandoned,
+            sums_up: counters.sums_up,
+            sums_again: counters.sums_again,
+            queries_up: counters.queries_up,
             drops: drops.map(|drop| DropView { reason: drop.reason, count: drop.count }).collect(),
         }
     }

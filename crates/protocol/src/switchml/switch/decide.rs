@@ -23,7 +23,7 @@ pub(super) fn multicast<const SUMMED: bool>(job: &mut Job, contribution: &Contri
         job_number: (job.config.job_id & 0xff) as u8,
         lane: job.lane(contribution.slot_index),
         bytes,
-        destination: (destination != RANK_ALL).then_some(destination),
+        destination: job.child_towards(destination),
     }
 }
 
@@ -33,7 +33,7 @@ pub(super) fn reply(job: &mut Job, contribution: Contribution, output: &mut [u8]
     job.counters.replies += 1;
     let contribution = &contribution;
     let copy = job.copy(contribution);
-    let gets_payload = copy.destination == RANK_ALL || copy.destination == contribution.rank;
+    let gets_payload = job.child_towards(copy.destination).is_none_or(|child| child == contribution.rank);
     let element_count = if gets_payload { copy.element_count } else { 0 };
     let values = &job.values[job.values_range(contribution, element_count)];
     let payload_bytes = values.len() * copy.element_format.bytes();

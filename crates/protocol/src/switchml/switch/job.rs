@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use fanin_wire::generated::ELEMENT_COUNT_MAX;
+use fanin_wire::generated::{ELEMENT_COUNT_MAX, RANK_ALL};
 
 use super::admit::Contribution;
 use super::slot::{SlotCopy, SlotPair};
@@ -97,6 +97,8 @@ pub(super) struct Job {
     pub config: JobConfig,
     /// Ranks that a sum may be for: the workers, wherever they are.
     pub destination_count: u16,
+    /// By rank, the child that it is behind; empty where the children are the ranks.
+    pub child_of_rank: Vec<u16>,
     pub counters: JobCounters,
     /// When each rank's last admitted packet arrived.
     pub last_seen: Vec<Option<Time>>,
@@ -121,6 +123,7 @@ impl Job {
         Job {
             config,
             destination_count: config.worker_count,
+            child_of_rank: Vec::new(),
             counters: JobCounters { contributions: 0, aggregates: 0, replies: 0, drops: [0; DropReason::ALL.len()] },
             last_seen: vec![None; usize::from(config.worker_count)],
             slots: (0..slot_count as u32).map(|slot| fresh_pair(slot, config.slots_per_lane)).collect(),
@@ -157,6 +160,13 @@ impl Job {
     /// The elements of all copies, one after another, each with its padding.
     pub fn values_by_copy(&self) -> impl Iterator<Item = &[i32]> {
         self.values[self.values_first..].chunks_exact(stride(&self.config))
+    }
+
+    /// The child on the way to the one rank that gets a sum's elements; `None` for everybody.
+    #[inline]
+    pub fn child_towards(&self, destination: u16) -> Option<u16> {
+        let child = self.child_of_rank.get(usize::from(destination)).copied();
+        (destination != RANK_ALL).then(|| child.unwrap_or(destination))
     }
 
     /// Bytes in front of a datagram's elements.

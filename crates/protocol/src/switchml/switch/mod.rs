@@ -24,12 +24,13 @@ use alloc::vec::Vec;
 
 use fanin_wire::{Kind, fanin, p4app};
 
+use crate::switchml::WORKERS_PER_JOB_MAX;
 use crate::time::Time;
 use crate::{DropReason, Verdict};
 
 pub use decide::{probe_path, without_payload};
 pub use job::{InstallError, JobConfig, JobCounters, WireFormat};
-pub use leaf::{Leaf, LeafConfig, LeafCounters, LeafVerdict, Receiver, Side};
+pub use leaf::{Leaf, LeafConfig, LeafCounters, LeafVerdict, Side};
 pub use snapshot::{JobSnapshot, LaneSnapshot, StuckSlot};
 
 use admit::Contribution;
@@ -115,6 +116,24 @@ impl Switch {
             return Err(InstallError::JobNumberInUse);
         }
         self.jobs[number] = Some(Job::new(config));
+        Ok(())
+    }
+
+    /// Gives a job of several racks its slots at the root, whose workers are the root's children. `child_of_rank` has all
+    /// workers of the job: the child that each of them is, or is behind.
+    ///
+    /// # Errors
+    /// As [`Switch::install`]; [`InstallError::WorkerCount`] if a rank's child is none of the job's.
+    pub fn install_root(&mut self, config: JobConfig, child_of_rank: Vec<u16>) -> Result<(), InstallError> {
+        let is_child = |child: &u16| *child < config.worker_count;
+        if child_of_rank.len() > usize::from(WORKERS_PER_JOB_MAX) || !child_of_rank.iter().all(is_child) {
+            return Err(InstallError::WorkerCount);
+        }
+        self.install(config)?;
+        if let Some(job) = &mut self.jobs[job_number(config.job_id)] {
+            job.destination_count = child_of_rank.len() as u16;
+            job.child_of_rank = child_of_rank;
+        }
         Ok(())
     }
 

@@ -14,6 +14,8 @@ pub struct WorkerConfig {
     pub job_token: u32,
     /// This worker.
     pub rank: u16,
+    /// What it calls itself in `worker_rank`: its number at its switch, which is its rank where the switch has all workers.
+    pub number: u16,
     /// Workers of the job.
     pub worker_count: u16,
     /// This lane.

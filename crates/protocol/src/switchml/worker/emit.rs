@@ -163,7 +163,7 @@ impl Worker {
             kind,
             job_id: self.config.job_id,
             job_token: self.config.job_token,
-            worker_rank: self.config.rank,
+            worker_rank: self.config.number,
             slot_index: self.config.slot_index(slot_local),
             slot_parity: slot.parity(),
             chunk_index: self.config.chunk_index(slot_local, slot.round),

@@ -79,7 +79,7 @@ impl Worker {
             Kind::Aggregate => {}
         }
         let slot_local = self.awaiting(header.slot_index, header.chunk_index)?;
-        if header.worker_rank != RANK_ALL && header.worker_rank != self.config.rank {
+        if header.worker_rank != RANK_ALL && header.worker_rank != self.config.number {
             return Err(DropReason::BadRank);
         }
         self.check_collective(slot_local, &header)?;

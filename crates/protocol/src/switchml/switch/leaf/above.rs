@@ -37,7 +37,7 @@ impl LeafJob {
         if !admit::slot_matches_chunk(&self.job, header) {
             return Err(DropReason::BadSlot);
         }
-        if header.worker_rank != RANK_ALL && header.worker_rank != self.config.rank_above {
+        if header.worker_rank != RANK_ALL && header.worker_rank != self.config.number {
             return Err(DropReason::BadRank);
         }
         let copy = self.copy(header.slot_index, header.slot_parity);

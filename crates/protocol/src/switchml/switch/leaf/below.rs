@@ -40,16 +40,15 @@ impl LeafJob {
         if header.job_token != self.config.job.job_token {
             return Err(DropReason::StaleToken);
         }
-        let child = self.config.child(header.worker_rank).ok_or(DropReason::BadRank)?;
-        let here = fanin::Header { worker_rank: child, ..*header };
+        let child = header.worker_rank;
         if header.kind == Kind::Probe {
-            return admit::probe(&self.job, &here).map(|()| (child, None));
+            return admit::probe(&self.job, header).map(|()| (child, None));
         }
         // A narrow sum of a few children has been rounded, or does not fit into its elements any more.
         if header.element_format != ElementFormat::Int32 {
             return Err(DropReason::BadElementFormat);
         }
-        let contribution = admit::fanin(&self.job, &here)?;
+        let contribution = admit::fanin(&self.job, header)?;
         let copy = usize::from(contribution.slot_parity);
         if contribution.slot_use == Use::Next && !self.is_answered[usize::from(contribution.slot_index)][copy] {
             return Err(DropReason::ChunkTooFarAhead);

@@ -19,11 +19,12 @@ use fanin_wire::fanin;
 
 use super::job::Job;
 use super::slot::SlotCopy;
+use super::snapshot::{self, JobSnapshot};
 use super::{Admitted, InstallError, decide, job_number};
 use crate::time::Time;
 use crate::{DropReason, Verdict};
 
-pub use config::{LeafConfig, Receiver};
+pub use config::LeafConfig;
 
 /// From where a packet comes to a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +86,7 @@ struct LeafJob {
     job: Job,
     /// By slot and copy: whether the parent's Aggregate is there, and no sum that waits for it.
     is_answered: Vec<[bool; 2]>,
+    counters: LeafCounters,
 }
 
 impl Leaf {
@@ -110,7 +112,7 @@ impl Leaf {
         let mut job = Job::new(config.job);
         job.destination_count = config.receivers.len() as u16;
         let is_answered = vec![[true; 2]; job.slots.len()];
-        self.jobs[number] = Some(LeafJob { config, job, is_answered });
+        self.jobs[number] = Some(LeafJob { config, job, is_answered, counters: LeafCounters::default() });
         Ok(())
     }
 
@@ -142,6 +144,36 @@ impl Leaf {
         &self.counters
     }
 
+    /// Packets of one job by outcome.
+    pub fn job_counters(&self, job_id: u32) -> Option<&LeafCounters> {
+        self.job(job_id).map(|job| &job.counters)
+    }
+
+    /// What a job's slots look like now, for the hang explainer. Ranks are children's numbers.
+    pub fn inspect(&self, job_id: u32) -> Option<JobSnapshot> {
+        self.job(job_id).map(|job| snapshot::take(&job.job))
+    }
+
+    /// Chunks of a lane that went up and have no answer yet: how many, and the oldest of them.
+    pub fn unanswered(&self, job_id: u32, lane: u16) -> (u32, Option<u32>) {
+        let Some(job) = self.job(job_id) else { return (0, None) };
+        let slots = job.config.job.slots_per_lane as usize;
+        let of_lane = usize::from(lane) * slots..(usize::from(lane) + 1) * slots;
+        let copies = of_lane.flat_map(|slot| [(slot, 0), (slot, 1)]);
+        let waiting = copies.filter(|&(slot, copy)| {
+            let is_answered = job.is_answered.get(slot).is_none_or(|pair| pair[copy]);
+            !is_answered && job.job.slots[slot][copy].is_complete()
+        });
+        let chunks = waiting.map(|(slot, copy)| job.job.slots[slot][copy].chunk_index);
+        chunks.fold((0, None), |(count, oldest), chunk| {
+            (count + 1, Some(oldest.map_or(chunk, |old: u32| old.min(chunk))))
+        })
+    }
+
+    fn job(&self, job_id: u32) -> Option<&LeafJob> {
+        self.jobs.get(job_number(job_id))?.as_ref().filter(|job| job.config.job.job_id == job_id)
+    }
+
     /// Hashes all that decides about later packets, for checkers that must recognise a state.
     pub fn hash_state(&self, hasher: &mut impl Hasher) {
         for job in self.jobs.iter().flatten() {
@@ -160,8 +192,17 @@ impl Leaf {
         match (job, from) {
             (None, Side::Above) => Err(DropReason::UnknownJob),
             (None, Side::Below) => Ok(LeafVerdict::Below(decide::refuse(DropReason::UnknownJob, header, true, output))),
-            (Some(job), Side::Above) => job.take_from_above(&header, payload, output),
-            (Some(job), Side::Below) => Ok(job.take_from_below(now, &header, payload, output, &mut self.admitted)),
+            (Some(job), Side::Above) => {
+                let verdict = job.take_from_above(&header, payload, output);
+                let dropped = |reason| LeafVerdict::Below(Verdict::Drop(reason));
+                job.counters.record(from, &verdict.unwrap_or_else(dropped), output);
+                verdict
+            }
+            (Some(job), Side::Below) => {
+                let verdict = job.take_from_below(now, &header, payload, output, &mut self.admitted);
+                job.counters.record(from, &verdict, output);
+                Ok(verdict)
+            }
         }
     }
 }
@@ -182,7 +223,7 @@ impl LeafJob {
             kind,
             job_id: self.config.job.job_id,
             job_token: self.config.job.job_token,
-            worker_rank: self.config.rank_above,
+            worker_rank: self.config.number,
             slot_index,
             slot_parity,
             chunk_index: copy.chunk_index,
@@ -192,7 +233,7 @@ impl LeafJob {
             element_format: copy.element_format,
             operator: copy.operator,
             detail,
-            destination: self.config.destination_above(copy.destination),
+            destination: copy.destination,
             echo: 0,
         }
     }
