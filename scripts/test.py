@@ -143,7 +143,7 @@ STEPS = [
         holds_tests=True,
         timeout_s=1800,
     ),
-    Step("fuzz", ["scripts/fuzz.sh", "20"], "every fuzz target for a short time"),
+    Step("fuzz", ["scripts/fuzz.sh", "10"], "every fuzz target for a short time"),
     Step(
         "instructions",
         ["scripts/instructions.py"],
@@ -155,7 +155,7 @@ STEPS = [
     Step("pyfmt", [".venv/bin/ruff", "format", "--check", "python", "scripts"], "Python layout; `make fmt` mends it"),
     Step(
         "python",
-        [PYTHON, "-m", "pytest", "-q"],
+        [PYTHON, "-m", "pytest", "-q", "--durations=20"],
         "the Python package, PyTorch training included",
         holds_tests=True,
         timeout_s=2700,

@@ -10,6 +10,7 @@ mod doctor;
 mod net;
 mod reproduce;
 mod server;
+mod sim;
 mod status;
 mod switch;
 mod topology;
@@ -51,6 +52,8 @@ enum Command {
     /// Repeat a paper's experiments in simulated time, its numbers beside ours.
     #[command(subcommand)]
     Reproduce(reproduce::Reproduce),
+    /// Simulate a network packet by packet, from a file.
+    Sim(sim::Arguments),
     /// One rank of `bench`.
     #[command(hide = true)]
     BenchWorker(bench::worker::WorkerArguments),
@@ -96,6 +99,7 @@ fn run(command: Command) -> anyhow::Result<i32> {
         Command::Drain(arguments) => status::drain(&arguments),
         Command::Net(arguments) => net::run(arguments),
         Command::Reproduce(command) => reproduce::run(command),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run_worker(arguments),
         Command::BenchFlow(arguments) => bench::flow::run(&arguments),
         Command::MarkdownHelp => {

@@ -17,7 +17,7 @@ pub struct Layer {
 pub const LAYERS: &[Layer] = &[
     Layer { name: "facts", crates: &["wire", "numeric"], never: "I/O, clocks, allocation in hot paths" },
     Layer { name: "state", crates: &["protocol", "link"], never: "I/O, clocks, threads, globals, unseeded randomness" },
-    Layer { name: "worlds", crates: &["net", "shm", "xdp"], never: "protocol decisions; each other" },
+    Layer { name: "worlds", crates: &["net", "shm", "xdp", "sim"], never: "protocol decisions; each other" },
     Layer {
         name: "programs",
         crates: &["control", "server", "switch", "host", "lab"],

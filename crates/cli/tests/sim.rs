@@ -1,0 +1,57 @@
+//! `fanin sim`: scenarios of the repository run, files are whole, mistakes are named.
+#![allow(missing_docs)]
+
+mod support;
+
+use serde_json::Value;
+use support::{fanin, text};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/sim");
+
+#[test]
+fn every_scenario_of_the_repository_runs_and_repeats() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(FOLDER).unwrap() {
+        let file = entry.unwrap().path();
+        let run = |threads: &str| -> Value {
+            let arguments = ["sim", file.to_str().unwrap(), "--duration-ms", "0.5", "--threads", threads, "--json"];
+            let output = fanin(&arguments);
+            assert_eq!(output.status.code(), Some(0), "{}: {}", file.display(), text(&output.stderr));
+            serde_json::from_slice(&output.stdout).unwrap()
+        };
+        let (alone, shared) = (run("1"), run("2"));
+        assert!(alone["packet_hops"].as_u64().unwrap() > 1000, "{}", file.display());
+        assert_eq!(alone["digest"], shared["digest"], "{}", file.display());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} scenarios in {FOLDER}");
+}
+
+#[test]
+fn files_have_a_line_for_each_flow_and_link() {
+    let folder = std::env::temp_dir().join(format!("fanin-sim-{}", std::process::id()));
+    let output = fanin(&["sim", &format!("{FOLDER}/incast.toml"), "--out", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("60 of 60 flows ended"), "{}", text(&output.stdout));
+    let lines = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap().lines().count();
+    assert_eq!(lines("flows.csv"), 1 + 60);
+    assert_eq!(lines("links.csv"), 1 + 2 * 61);
+    assert!(std::fs::read_to_string(folder.join("completion.svg")).unwrap().contains("</svg>"));
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["flows_completed"], 60);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_mistake_in_a_file_is_named_with_the_file() {
+    let file = std::env::temp_dir().join(format!("fanin-sim-bad-{}.toml", std::process::id()));
+    std::fs::write(&file, "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[[traffic]]\nkind = 'poison'")
+        .unwrap();
+    let output = fanin(&["sim", file.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("poison") && said.contains("poisson") && said.contains(file.to_str().unwrap()), "{said}");
+    std::fs::remove_file(&file).unwrap();
+    let output = fanin(&["sim", "/nowhere/at-all.toml"]);
+    assert!(text(&output.stderr).contains("/nowhere/at-all.toml"), "{}", text(&output.stderr));
+}

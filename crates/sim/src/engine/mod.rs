@@ -1,0 +1,186 @@
+//! The engine: windows of simulated time.
+//!
+//! A packet that leaves a node arrives at the next one a propagation delay later at the earliest. So within a window as long as the
+//! shortest delay, nodes do not affect each other: each takes what arrives in the window, in the order of time and port, and
+//! nothing is left of a queue of events. What a window sends arrives after it. The outcome is that of
+//! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
+
+mod gather;
+mod pace;
+mod shard;
+
+use std::sync::Mutex;
+
+use anyhow::ensure;
+
+use crate::fabric::Fabric;
+use crate::host::{FlowRecord, HostCounters};
+use crate::link::LinkCounters;
+use crate::transport::Transport;
+use crate::workload::Source;
+use pace::{Attendance, Pace};
+use shard::{Mail, Shard};
+
+/// Longer windows gain nothing, and times within one must be short numbers.
+const WINDOW_PS_MAX: u64 = 10_000_000;
+/// Windows between two reports of progress.
+const REPORT_WINDOWS: u64 = 1024;
+
+/// What is simulated.
+pub struct Plan {
+    /// The network.
+    pub fabric: Fabric,
+    /// What its flows do.
+    pub transport: Transport,
+    /// By host, what it sends.
+    pub sources: Vec<Vec<Source>>,
+    /// Simulated time.
+    pub duration_ps: u64,
+}
+
+/// One link's end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkOutcome {
+    /// Node that sends into it.
+    pub from: u32,
+    /// Node at its other end.
+    pub to: u32,
+    /// What became of its packets.
+    pub counters: LinkCounters,
+    /// Packets that were on the way at the end.
+    pub started: u64,
+    /// Packets that waited.
+    pub waiting: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Flows that ended, by start, source and destination.
+    pub flows: Vec<FlowRecord>,
+    /// By cable, and the direction from its first end before the other.
+    pub links: Vec<LinkOutcome>,
+    /// By host.
+    pub hosts: Vec<HostCounters>,
+}
+
+impl Outcome {
+    /// Packets times links that they were sent over.
+    pub fn packet_hops(&self) -> u64 {
+        self.links.iter().map(|link| link.counters.sent).sum()
+    }
+
+    /// 64 bits of everything that happened (FNV-1a): equal for equal runs, on every machine and with any number of threads.
+    pub fn digest(&self) -> u64 {
+        let flows = self.flows.iter().flat_map(|flow| {
+            [flow.start_ps, flow.completion_ps, flow.bytes, u64::from(flow.source) << 16 | u64::from(flow.destination)]
+        });
+        let links = self.links.iter().flat_map(|link| {
+            let LinkCounters { sent, sent_bytes, marked, dropped, queued_bytes_max } = link.counters;
+            [sent, sent_bytes, marked, dropped, queued_bytes_max, link.started, link.waiting]
+        });
+        let hosts = self
+            .hosts
+            .iter()
+            .flat_map(|host| [host.started, host.completed, host.resent, host.timeouts, host.acknowledged_bytes]);
+        let bytes = flows.chain(links).chain(hosts).flat_map(u64::to_le_bytes);
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    }
+}
+
+/// Runs a plan on `thread_count` threads; `report` is told the simulated time now and then, and ends the run by saying false.
+///
+/// # Errors
+/// For a network that cannot work, a link without propagation delay, or a plan that does not fit the network.
+pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool) -> anyhow::Result<Outcome> {
+    let window_ps = window(&plan.fabric)?;
+    ensure!(plan.sources.len() == plan.fabric.host_count as usize, "one list of sources for each host");
+    let (transport, duration_ps) = (plan.transport, plan.duration_ps);
+    let built = shard::build(plan, thread_count)?;
+    let shard_count = built.len();
+    let pace = Pace::new(shard_count);
+    let mail: Vec<Mutex<Vec<Mail>>> = (0..2 * shard_count * shard_count).map(|_| Mutex::default()).collect();
+    let work =
+        |index| Work { index, shard_count, window_ps, duration_ps, transport: &transport, pace: &pace, mail: &mail };
+    let shards = std::thread::scope(|scope| {
+        let mut built = built.into_iter().enumerate();
+        // The calling thread has the first share, and reports.
+        let own = built.next();
+        let others: Vec<_> =
+            built.map(|(index, shard)| scope.spawn(move || work(index).run(shard, |_| true))).collect();
+        let own = own.map(|(index, shard)| work(index).run(shard, &mut report));
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Shard>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        own.into_iter().chain(others.into_iter().map(join)).collect::<Vec<_>>()
+    });
+    Ok(gather::outcome(shards))
+}
+
+fn window(fabric: &Fabric) -> anyhow::Result<u64> {
+    let delays = fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.delay_ps);
+    let shortest = delays.min().unwrap_or(0);
+    ensure!(
+        shortest > 0,
+        "every link needs a propagation delay: nodes are simulated apart for as long as the shortest"
+    );
+    Ok(shortest.min(WINDOW_PS_MAX))
+}
+
+/// One thread's part of a run.
+struct Work<'a> {
+    index: usize,
+    shard_count: usize,
+    window_ps: u64,
+    duration_ps: u64,
+    transport: &'a Transport,
+    pace: &'a Pace,
+    mail: &'a [Mutex<Vec<Mail>>],
+}
+
+impl Work<'_> {
+    fn run(&self, mut shard: Shard, mut report: impl FnMut(u64) -> bool) -> Shard {
+        let _attendance = Attendance(self.pace);
+        let (mut start_ps, mut parity, mut windows) = (0, 0, 0u64);
+        while start_ps < self.duration_ps {
+            let end_ps = (start_ps + self.window_ps).min(self.duration_ps);
+            shard.run_window(start_ps, end_ps, self.transport);
+            let has_posted = self.post(&mut shard, parity);
+            let mut next_ps = if has_posted || shard.is_busy() { end_ps } else { shard.wake_ps().max(end_ps) };
+            windows += 1;
+            if windows.is_multiple_of(REPORT_WINDOWS) && !report(end_ps) {
+                next_ps = Pace::STOP;
+            }
+            next_ps = self.pace.agree(self.index, parity, next_ps);
+            self.collect(&mut shard, parity);
+            if next_ps == Pace::STOP || next_ps >= self.duration_ps {
+                break;
+            }
+            start_ps = next_ps / self.window_ps * self.window_ps;
+            parity ^= 1;
+        }
+        shard
+    }
+
+    fn slot(&self, from: usize, to: usize, parity: usize) -> &Mutex<Vec<Mail>> {
+        &self.mail[(parity * self.shard_count + from) * self.shard_count + to]
+    }
+
+    /// Hands packets for other threads' nodes over.
+    fn post(&self, shard: &mut Shard, parity: usize) -> bool {
+        let mut has_posted = false;
+        for (to, letters) in shard.outgoing().iter_mut().enumerate().filter(|(_, letters)| !letters.is_empty()) {
+            has_posted = true;
+            let mut slot = self.slot(self.index, to, parity).lock().unwrap_or_else(|broken| broken.into_inner());
+            std::mem::swap(&mut *slot, letters);
+        }
+        has_posted
+    }
+
+    fn collect(&self, shard: &mut Shard, parity: usize) {
+        for from in (0..self.shard_count).filter(|&from| from != self.index) {
+            let mut slot = self.slot(from, self.index, parity).lock().unwrap_or_else(|broken| broken.into_inner());
+            slot.drain(..).for_each(|letter| shard.land(letter));
+        }
+    }
+}

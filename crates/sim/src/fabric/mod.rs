@@ -1,0 +1,168 @@
+//! Hosts, switches, cables, and which ports lead where.
+
+mod shapes;
+
+pub use shapes::{Links, dumbbell, fat_tree, leaf_spine, star};
+
+use anyhow::ensure;
+
+use crate::link::LinkConfig;
+use crate::packet::HOST_COUNT_MAX;
+
+/// Both ends of a cable are ports of nodes: hosts are numbered from 0, switches from `host_count` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Cable {
+    /// One end and the other.
+    pub ends: [u32; 2],
+    /// The link from each end.
+    pub links: [LinkConfig; 2],
+}
+
+/// A network.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    /// Hosts; each has one cable.
+    pub host_count: u32,
+    /// Switches.
+    pub switch_count: u32,
+    /// Cables; a node's ports are numbered in this order.
+    pub cables: Vec<Cable>,
+    /// For each node, a part of the network with few cables to others: what threads divide among them.
+    pub part_of: Vec<u32>,
+}
+
+/// One port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The cable's index.
+    pub cable: u32,
+    /// Which end of it is here.
+    pub end: u8,
+    /// The node at the other end.
+    pub neighbour: u32,
+}
+
+/// Equal next hops of a switch towards one rack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Index of the first in [`SwitchRoutes::choices`].
+    pub first: u32,
+    /// How many; none at the rack's own switch.
+    pub count: u32,
+}
+
+/// One switch's routes.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchRoutes {
+    /// By rack.
+    pub by_rack: Vec<Route>,
+    /// Port numbers.
+    pub choices: Vec<u16>,
+    /// Hops from the nearest host: switches of different tiers choose by different bits of the hash.
+    pub tier: u32,
+}
+
+/// Shortest paths, all of equal length at once (ECMP).
+#[derive(Clone, Debug, Default)]
+pub struct Routes {
+    /// By host: its switch's place among the switches that have hosts.
+    pub rack_of: Vec<u16>,
+    /// By host: the port of its switch.
+    pub port_of: Vec<u16>,
+    /// By switch.
+    pub switches: Vec<SwitchRoutes>,
+}
+
+impl Fabric {
+    /// Nodes of both kinds.
+    pub fn node_count(&self) -> u32 {
+        self.host_count + self.switch_count
+    }
+
+    /// The ports of every node.
+    pub fn ports(&self) -> Vec<Vec<Port>> {
+        let mut ports = vec![Vec::new(); self.node_count() as usize];
+        for (index, cable) in self.cables.iter().enumerate() {
+            for end in 0..2 {
+                let port = Port { cable: index as u32, end: end as u8, neighbour: cable.ends[1 - end] };
+                ports[cable.ends[end] as usize].push(port);
+            }
+        }
+        ports
+    }
+
+    /// Shortest paths.
+    ///
+    /// # Errors
+    /// For a host without exactly one cable, one that is not at a switch, a network in pieces, or too many hosts or ports.
+    pub fn routes(&self) -> anyhow::Result<Routes> {
+        let ports = self.ports();
+        let host_count = self.host_count as usize;
+        ensure!((2..=HOST_COUNT_MAX).contains(&host_count), "a network has from 2 to {HOST_COUNT_MAX} hosts");
+        ensure!(ports.iter().all(|ports| ports.len() <= usize::from(u16::MAX)), "a switch has at most 65,535 ports");
+        let mut rack_switches: Vec<u32> = Vec::new();
+        let mut routes = Routes::default();
+        for (host, own) in ports[..host_count].iter().enumerate() {
+            ensure!(own.len() == 1, "host {host} has {} cables: it needs exactly one", own.len());
+            let switch = own[0].neighbour;
+            ensure!(switch >= self.host_count, "host {host} is connected to a host: connect it to a switch");
+            let rack = rack_switches.iter().rposition(|&other| other == switch).unwrap_or_else(|| {
+                rack_switches.push(switch);
+                rack_switches.len() - 1
+            });
+            let port = ports[switch as usize].iter().position(|port| port.cable == own[0].cable);
+            routes.rack_of.push(rack as u16);
+            routes.port_of.push(port.unwrap_or_default() as u16);
+        }
+        routes.switches = vec![SwitchRoutes::default(); self.switch_count as usize];
+        for &rack_switch in &rack_switches {
+            self.add_rack(rack_switch, &ports, &mut routes)?;
+        }
+        Ok(routes)
+    }
+
+    /// Breadth first from a rack's switch.
+    fn add_rack(&self, rack_switch: u32, ports: &[Vec<Port>], routes: &mut Routes) -> anyhow::Result<()> {
+        let distances = self.distances(rack_switch, ports);
+        let host_count = self.host_count as usize;
+        for (index, switch) in routes.switches.iter_mut().enumerate() {
+            let node = host_count + index;
+            let own = distances[node];
+            ensure!(own != u32::MAX, "switch {index} cannot reach switch {}", rack_switch as usize - host_count);
+            let is_nearer = |port: &Port| {
+                distances[port.neighbour as usize] != u32::MAX
+                    && distances[port.neighbour as usize] + 1 == own
+                    && port.neighbour >= self.host_count
+            };
+            let first = switch.choices.len() as u32;
+            let nearer = ports[node].iter().enumerate().filter(|(_, port)| is_nearer(port));
+            switch.choices.extend(nearer.map(|(port, _)| port as u16));
+            switch.by_rack.push(Route { first, count: switch.choices.len() as u32 - first });
+            switch.tier = if switch.by_rack.len() == 1 { own } else { switch.tier.min(own) };
+        }
+        Ok(())
+    }
+
+    fn distances(&self, from: u32, ports: &[Vec<Port>]) -> Vec<u32> {
+        let mut distances = vec![u32::MAX; ports.len()];
+        distances[from as usize] = 0;
+        let mut front = vec![from];
+        while !front.is_empty() {
+            let mut next = Vec::new();
+            for node in front {
+                for port in &ports[node as usize] {
+                    let neighbour = port.neighbour as usize;
+                    if distances[neighbour] == u32::MAX && port.neighbour >= self.host_count {
+                        distances[neighbour] = distances[node as usize] + 1;
+                        next.push(port.neighbour);
+                    }
+                }
+            }
+            front = next;
+        }
+        distances
+    }
+}
+
+#[cfg(test)]
+mod tests;

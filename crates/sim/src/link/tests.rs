@@ -1,0 +1,141 @@
+use super::*;
+use fanin_link::Random;
+use proptest::prelude::*;
+
+const BYTES: u16 = 1250;
+/// At 10 Gbit/s.
+const TRANSMISSION_PS: u64 = 1_000_000;
+const DELAY_PS: u64 = 2_000_000;
+
+fn class(queue_bytes_max: u64, mark_bytes: u64) -> Class {
+    Class::new(&LinkConfig { rate_bps: 10_000_000_000, delay_ps: DELAY_PS, queue_bytes_max, mark_bytes })
+}
+
+fn packet(number: u32) -> Packet {
+    Packet { number, bytes: BYTES, flags: ECT, ..Packet::default() }
+}
+
+fn drain(link: &mut Link) -> Vec<Packet> {
+    std::iter::from_fn(|| link.take_before(u64::MAX)).collect()
+}
+
+#[test]
+fn packets_follow_one_another_at_the_links_rate() {
+    let (class, mut link) = (class(1 << 30, 1 << 30), Link::default());
+    for number in 0..20 {
+        assert!(link.offer(&class, 500, packet(number)));
+    }
+    link.start_until(&class, 500 + 9 * TRANSMISSION_PS - 1);
+    let first = drain(&mut link);
+    assert_eq!(first.len(), 9, "the tenth starts a picosecond later");
+    for (place, packet) in first.iter().enumerate() {
+        assert_eq!(packet.number as usize, place);
+        assert_eq!(packet.at_ps, 500 + (place as u64 + 1) * TRANSMISSION_PS + DELAY_PS);
+    }
+    link.start_until(&class, u64::MAX - 1);
+    assert_eq!(drain(&mut link).len(), 11);
+    assert!(!link.has_waiting() && !link.has_started());
+    assert_eq!(link.queued_bytes(), 0);
+}
+
+#[test]
+fn the_queue_marks_from_its_threshold_on_and_drops_beyond_its_end() {
+    // One packet in transmission; room for four; the third in the queue finds two, and is marked.
+    let (class, mut link) = (class(4 * u64::from(BYTES), 2 * u64::from(BYTES)), Link::default());
+    let taken: Vec<bool> = (0..7).map(|number| link.offer(&class, 0, packet(number))).collect();
+    assert_eq!(taken, [true, true, true, true, true, false, false]);
+    link.start_until(&class, u64::MAX - 1);
+    let marked: Vec<bool> = drain(&mut link).iter().map(|packet| packet.flags & MARKED != 0).collect();
+    assert_eq!(marked, [false, false, false, true, true]);
+    let LinkCounters { sent, marked, dropped, queued_bytes_max, .. } = link.counters();
+    assert_eq!((sent, marked, dropped, queued_bytes_max), (5, 2, 2, 4 * u64::from(BYTES)));
+}
+
+#[test]
+fn packets_whose_sender_does_not_understand_marks_get_none() {
+    let (class, mut link) = (class(1 << 20, 0), Link::default());
+    for number in 0..5 {
+        link.offer(&class, 0, Packet { flags: 0, ..packet(number) });
+    }
+    assert_eq!(link.counters().marked, 0);
+}
+
+#[test]
+fn a_pause_holds_what_has_not_started() {
+    let (class, mut link) = (class(1 << 20, 1 << 20), Link::default());
+    for number in 0..4 {
+        link.offer(&class, 0, packet(number));
+    }
+    // The second is in transmission.
+    link.pause(&class, TRANSMISSION_PS + 1);
+    link.start_until(&class, 100 * TRANSMISSION_PS);
+    assert_eq!(drain(&mut link).len(), 2);
+    assert_eq!(link.free_before(&class, u64::MAX), None);
+    link.resume(50 * TRANSMISSION_PS);
+    link.start_until(&class, 100 * TRANSMISSION_PS);
+    let rest = drain(&mut link);
+    assert_eq!(rest[0].at_ps, 51 * TRANSMISSION_PS + DELAY_PS);
+    assert_eq!(rest[1].at_ps, 52 * TRANSMISSION_PS + DELAY_PS);
+}
+
+/// Mean waiting time with Poisson arrivals and packets of one length: ρ / (2 (1 - ρ)) transmissions (Pollaczek and
+/// Khinchine).
+#[test]
+fn waiting_times_are_those_of_an_m_d_1_queue() {
+    for load in [0.3, 0.6, 0.9] {
+        let (class, mut link) = (class(u64::MAX, u64::MAX), Link::default());
+        let mut random = Random::new(11);
+        let (mut now, mut waited, count) = (0.0, 0.0, 400_000u32);
+        let mut starts = Vec::new();
+        for number in 0..count {
+            let unit = (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
+            now += -libm::log(1.0 - unit) * TRANSMISSION_PS as f64 / load;
+            link.offer(&class, now as u64, packet(number));
+            starts.push(now as u64);
+            while let Some(packet) = link.take_before(u64::MAX) {
+                waited += (packet.at_ps - DELAY_PS - TRANSMISSION_PS - starts[packet.number as usize]) as f64;
+            }
+        }
+        link.start_until(&class, u64::MAX - 1);
+        for packet in drain(&mut link) {
+            waited += (packet.at_ps - DELAY_PS - TRANSMISSION_PS - starts[packet.number as usize]) as f64;
+        }
+        let mean = waited / f64::from(count) / TRANSMISSION_PS as f64;
+        let theory = load / (2.0 * (1.0 - load));
+        assert!((mean / theory - 1.0).abs() < 0.03, "load {load}: {mean} transmissions, not {theory}");
+    }
+}
+
+proptest! {
+    /// Against a queue that is kept packet by packet.
+    #[test]
+    fn any_arrivals_leave_as_from_a_plain_queue(
+        gaps in proptest::collection::vec((0..3 * TRANSMISSION_PS, 64u16..1500), 1..200),
+        queue_bytes_max in 1500u64..20_000,
+    ) {
+        let class = class(queue_bytes_max, 5_000);
+        let (mut link, mut now, mut free, mut waiting) = (Link::default(), 0, 0u64, Vec::<(u64, u16)>::new());
+        let mut expected = Vec::new();
+        for (number, (gap, bytes)) in gaps.into_iter().enumerate() {
+            now += gap;
+            waiting.retain(|&(start, _)| start > now);
+            let queued: u64 = waiting.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+            let start = free.max(now);
+            let fits = start == now || queued + u64::from(bytes) <= queue_bytes_max;
+            let packet = Packet { number: number as u32, bytes, flags: ECT, ..Packet::default() };
+            prop_assert_eq!(link.offer(&class, now, packet), fits);
+            if fits {
+                let is_marked = start > now && queued >= 5_000;
+                free = start + class.transmission_ps(bytes);
+                if start > now {
+                    waiting.push((start, bytes));
+                }
+                expected.push((number as u32, free + DELAY_PS, is_marked));
+            }
+        }
+        link.start_until(&class, u64::MAX - 1);
+        let seen: Vec<_> =
+            drain(&mut link).iter().map(|packet| (packet.number, packet.at_ps, packet.flags & MARKED != 0)).collect();
+        prop_assert_eq!(seen, expected);
+    }
+}

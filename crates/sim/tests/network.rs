@@ -1,0 +1,210 @@
+//! Whole networks: every packet is accounted for, threads change nothing, and transports do what was published of them.
+
+use fanin_sim::engine::{self, Outcome};
+use fanin_sim::report::Report;
+use fanin_sim::scenario::Scenario;
+use proptest::prelude::*;
+
+fn run_on(text: &str, threads: usize) -> Outcome {
+    let plan = Scenario::parse(text).unwrap().plan().unwrap();
+    engine::run(plan, threads, |_| true).unwrap()
+}
+
+fn report(text: &str) -> Report {
+    let duration_ps = Scenario::parse(text).unwrap().plan().unwrap().duration_ps;
+    Report::new(&run_on(text, 1), duration_ps)
+}
+
+/// At each switch: what has come in has gone out, waits, or was dropped.
+fn check_conservation(outcome: &Outcome) {
+    let hosts = outcome.hosts.len() as u32;
+    let last = outcome.links.iter().map(|link| link.from).max().unwrap();
+    for switch in hosts..=last {
+        let come: u64 =
+            outcome.links.iter().filter(|link| link.to == switch).map(|link| link.counters.sent - link.started).sum();
+        let out = outcome.links.iter().filter(|link| link.from == switch);
+        let gone: u64 = out.map(|link| link.counters.sent + link.counters.dropped + link.waiting).sum();
+        assert_eq!(come, gone, "switch {}", switch - hosts);
+    }
+}
+
+#[test]
+fn a_single_packet_takes_what_its_links_take() {
+    let text = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 2\n[[traffic]]\nkind = 'list'\n\
+                flows = [[0, 1, 1000, 5.0]]";
+    let outcome = run_on(text, 1);
+    // 1,000 bytes of payload and 78 of headers, then the shortest frame, each over two links of 10 Gbit/s and 1 µs.
+    let (data, ack) = (1078 * 800, 84 * 800);
+    assert_eq!(outcome.flows.len(), 1);
+    assert_eq!(outcome.flows[0].completion_ps, 2 * (data + 1_000_000) + 2 * (ack + 1_000_000));
+    assert_eq!(outcome.flows[0].start_ps, 5_000_000);
+    assert_eq!(outcome.packet_hops(), 4);
+}
+
+const MIXED: &str = "
+duration_ms = 4
+seed = 3
+[topology]
+shape = 'fat-tree'
+k = 4
+[links]
+queue_kib = 64
+mark_bytes = 30000
+[[traffic]]
+kind = 'poisson'
+load = 0.5
+sizes = 'websearch'
+[[traffic]]
+kind = 'incast'
+senders = 12
+bytes = 200000
+start_us = 100
+";
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes() {
+    let alone = run_on(MIXED, 1);
+    assert!(alone.flows.len() > 20, "{} flows ended", alone.flows.len());
+    assert!(alone.links.iter().any(|link| link.counters.dropped > 0), "nothing was lost: a weak test");
+    check_conservation(&alone);
+    for threads in [2, 3, 4, 16] {
+        let shared = run_on(MIXED, threads);
+        assert!(alone == shared, "{threads} threads: {:x}, not {:x}", shared.digest(), alone.digest());
+    }
+}
+
+#[test]
+fn another_seed_is_another_run_and_the_same_seed_the_same() {
+    let other = MIXED.replace("seed = 3", "seed = 4");
+    assert_eq!(run_on(MIXED, 1).digest(), run_on(MIXED, 1).digest());
+    assert_ne!(run_on(MIXED, 1).digest(), run_on(&other, 1).digest());
+}
+
+#[test]
+fn another_transport_is_offered_the_same_flows() {
+    let text = MIXED.replace("[links]", "[transport]\ncongestion = 'newreno'\n[links]");
+    let started = |text: &str| run_on(text, 1).hosts.iter().map(|host| host.started).collect::<Vec<_>>();
+    assert_eq!(started(MIXED), started(&text));
+    assert_ne!(run_on(MIXED, 1).digest(), run_on(&text, 1).digest());
+}
+
+#[test]
+fn what_an_incast_drops_is_sent_again_until_all_of_it_is_there() {
+    for congestion in ["dctcp", "newreno"] {
+        let text = format!(
+            "duration_ms = 400\n[topology]\nshape = 'star'\nhosts = 41\n[links]\nqueue_kib = 60\n[transport]\n\
+             congestion = '{congestion}'\n[[traffic]]\nkind = 'incast'\nsenders = 40\nbytes = 150000"
+        );
+        let report = report(&text);
+        assert!(report.dropped > 0 && report.resent > 0, "{congestion}: nothing was lost: a weak test");
+        assert_eq!(report.flows_completed, 40, "{congestion}");
+        check_conservation(&run_on(&text, 1));
+    }
+}
+
+/// DCTCP paper §3.4, §4.1: the queue stays near its threshold, nothing is lost, the link is full, and flows share it.
+#[test]
+fn dctcp_fills_a_link_with_a_queue_near_its_threshold() {
+    const MARK_BYTES: u64 = 65 * 1538;
+    let text = format!(
+        "duration_ms = 60\n[topology]\nshape = 'star'\nhosts = 5\n[links]\nqueue_kib = 4096\nmark_bytes = {MARK_BYTES}\n\
+         [[traffic]]\nkind = 'incast'\nsenders = 4"
+    );
+    let outcome = run_on(&text, 1);
+    let rates: Vec<f64> = outcome.hosts[1..].iter().map(|host| host.acknowledged_bytes as f64).collect();
+    let all: f64 = rates.iter().sum();
+    let goodput = all * 8.0 / 0.06;
+    let payload_share = 1460.0 / 1538.0;
+    assert!(goodput > 0.97 * payload_share * 1e10, "{goodput} bit/s");
+    let fairness = all * all / (4.0 * rates.iter().map(|rate| rate * rate).sum::<f64>());
+    assert!(fairness > 0.95, "Jain's index {fairness}: {rates:?}");
+    let bottleneck = outcome.links.iter().find(|link| link.to == 0).unwrap();
+    assert_eq!((bottleneck.counters.dropped, bottleneck.from), (0, 5));
+    assert!(bottleneck.counters.marked > 100);
+}
+
+/// What reaches the queue while marks travel adds to the threshold, not more: slow start overshoots it once, by at most a window.
+#[test]
+fn newreno_fills_whatever_queue_there_is() {
+    let queue = |congestion: &str| {
+        let text = format!(
+            "duration_ms = 60\n[topology]\nshape = 'star'\nhosts = 3\n[links]\nqueue_kib = 1024\nmark_bytes = 100000\n\
+             [transport]\ncongestion = '{congestion}'\n[[traffic]]\nkind = 'incast'\nsenders = 2"
+        );
+        let report = report(&text);
+        (report.queued_bytes_max, report.dropped)
+    };
+    let (full, dropped) = queue("newreno");
+    assert!(full > 1_000_000 && dropped > 0, "{full} bytes, {dropped} dropped");
+    let (short, none) = queue("dctcp");
+    assert!(short < full / 2 && none == 0, "{short} bytes, {none} dropped");
+}
+
+#[test]
+fn load_that_fits_is_carried() {
+    let text = "duration_ms = 40\n[topology]\nshape = 'leaf-spine'\nleaves = 4\nspines = 4\nhosts_per_leaf = 4\n\
+                [[traffic]]\nkind = 'poisson'\nload = 0.3\nsizes = 20000";
+    let report = report(text);
+    assert!(report.flows_started > 2000);
+    assert!(report.flows_completed as f64 > 0.98 * report.flows_started as f64, "{report:?}");
+    assert!((report.goodput_bps / 3e9 - 1.0).abs() < 0.1, "{} bit/s a host", report.goodput_bps);
+    let all = report.classes.last().unwrap();
+    assert!(all.p50_us <= all.p95_us && all.p95_us <= all.p99_us && all.count == report.flows_completed);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_packet_is_accounted_for(
+        seed in any::<u32>(),
+        load in 0.05f64..1.0,
+        queue_kib in 2u64..200,
+        delay_us in 0.3f64..30.0,
+        shape in 0usize..4,
+        threads in 1usize..4,
+        newreno in any::<bool>(),
+    ) {
+        let shape = [
+            "'fat-tree'\nk = 4",
+            "'leaf-spine'\nleaves = 3\nspines = 2\nhosts_per_leaf = 3",
+            "'star'\nhosts = 70",
+            "'dumbbell'\nleft = 3\nright = 4",
+        ][shape];
+        let congestion = if newreno { "newreno" } else { "dctcp" };
+        let text = format!(
+            "duration_ms = 0.4\nseed = {seed}\n[topology]\nshape = {shape}\n[links]\nqueue_kib = {queue_kib}\n\
+             delay_us = {delay_us}\n[transport]\ncongestion = '{congestion}'\n[[traffic]]\nkind = 'poisson'\n\
+             load = {load}\nsizes = 'websearch'\n[[traffic]]\nkind = 'incast'\nsenders = 5\nbytes = 90000"
+        );
+        let outcome = run_on(&text, threads);
+        check_conservation(&outcome);
+        prop_assert_eq!(outcome.digest(), run_on(&text, 1).digest());
+        for link in outcome.links.iter().filter(|link| link.from >= outcome.hosts.len() as u32) {
+            prop_assert!(link.counters.queued_bytes_max <= queue_kib * 1024);
+        }
+    }
+}
+
+#[test]
+fn scenarios_that_cannot_be_say_why() {
+    let good = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[[traffic]]\nkind = 'permutation'";
+    assert!(Scenario::parse(good).unwrap().plan().is_ok());
+    let bad = [
+        (good.replace("hosts = 4", "hosts = 1"), "from 2"),
+        (good.replace("'star'", "'ring'"), "ring"),
+        (good.replace("hosts = 4", "hosts = 4\nports = 3"), "ports"),
+        (good.replace("duration_ms = 1", "duration_ms = -1"), "duration_ms"),
+        (good.replace("'permutation'", "'poisson'\nload = 1.5\nsizes = 'websearch'"), "load"),
+        (good.replace("'permutation'", "'poisson'\nload = 0.5\nsizes = 'webserch'"), "websearch"),
+        (good.replace("'permutation'", "'list'\nflows = [[0, 9, 10, 0.0]]"), "hosts are 0 to 3"),
+        (good.replace("'permutation'", "'incast'\nsenders = 4"), "from 1 to 3"),
+        (good.replace("[[traffic]]", "[links]\ndelay_us = 0\n[[traffic]]"), "delay_us"),
+        ("duration_ms = 1\ntraffic = []\n[topology]\nshape = 'star'\nhosts = 4".into(), "[[traffic]]"),
+    ];
+    for (text, word) in bad {
+        let error = Scenario::parse(&text).and_then(|scenario| scenario.plan().map(|_| ())).expect_err(&text);
+        let said = format!("{error:#}");
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+}
