@@ -34,24 +34,30 @@ fn float(word: u32, dice: u32) -> f32 {
     }
 }
 
-/// Whether `got` is the sum of the block's element in this format.
+/// One element of a sum that came.
+pub struct Got {
+    /// What its bits mean.
+    pub format: ElementFormat,
+    pub bits: u32,
+}
+
+/// Whether `got` is the sum of the block's element.
 pub fn is_sum(
     job: &JobPlan,
     lane: u16,
     submission: &Submission,
     id: BlockId,
     element: u64,
-    format: ElementFormat,
-    got: u32,
+    got: Got,
     missing: &Missing,
 ) -> bool {
     let words = contributors(job, missing).map(|rank| contribution(job, lane, rank, submission, id, element));
-    match format {
-        ElementFormat::Int32 => words.reduce(|a, b| combine(submission.operator, a, b)) == Some(got),
-        ElementFormat::Fixed32 => fixed(words) == Some(i64::from(got as i32)),
+    match got.format {
+        ElementFormat::Int32 => words.reduce(|a, b| combine(submission.operator, a, b)) == Some(got.bits),
+        ElementFormat::Fixed32 => fixed(words) == Some(i64::from(got.bits as i32)),
         ElementFormat::Float32 => {
             let sum = words.map(|word| f64::from(f32::from_bits(word))).sum::<f64>() as f32;
-            let got = f32::from_bits(got);
+            let got = f32::from_bits(got.bits);
             sum == got || (sum.is_nan() && got.is_nan())
         }
     }

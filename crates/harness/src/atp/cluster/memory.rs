@@ -110,9 +110,10 @@ impl Tensors for Memory<'_> {
             self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
         }
         for (element, bytes) in payload.chunks_exact(4).enumerate() {
-            let got = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, format, got, &missing) {
-                self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {got:#x}", self.rank));
+            let bits = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let got = oracle::Got { format, bits };
+            if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, got, &missing) {
+                self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {bits:#x}", self.rank));
             }
         }
         if receives {
