@@ -110,10 +110,11 @@ fn to_the_server(packet: &[u8]) {
         slot_count: SLOTS,
         window_max: WINDOW,
         element_count_max: ELEMENTS,
+        stragglers: None,
     });
     let mut output = [0; 4096];
     for _ in 0..2 {
-        server.handle_packet(packet);
+        server.handle_packet(Time::ZERO, packet);
         while let Some(transmit) = server.poll_transmit(&mut output) {
             Header::parse(&output[..transmit.bytes]).expect("what leaves a server is a datagram");
         }

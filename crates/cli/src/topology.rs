@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fanin_control::registry::{JobShape, slot_memory_bytes};
+use fanin_control::registry::{Absences, JobShape, slot_memory_bytes};
 use fanin_control::topology::{Topology, TreePart};
 use fanin_control::{Algorithm, WireFormat};
 
@@ -114,6 +114,7 @@ fn explain_switchml(topology: &Topology, beside: &[usize], arguments: &CheckArgu
         lane_count: *lanes,
         wire_format: WireFormat::FaninV1,
         algorithm: Algorithm::Switchml,
+        absences: Absences::default(),
     };
     let mib = slot_memory_bytes(&shape, *slots, *elements) as f64 / f64::from(1 << 20);
     let _ = writeln!(

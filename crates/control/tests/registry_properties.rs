@@ -135,6 +135,7 @@ impl World {
         while let Some(effect) = self.registry.poll_effect() {
             match effect {
                 Effect::Install(assignment) => self.install(assignment),
+                Effect::SetUpAgain(assignment) => assert!(self.installed.contains_key(&assignment.job_id)),
                 Effect::Remove { job_id } => assert!(self.installed.remove(&job_id).is_some(), "removed twice"),
                 Effect::Admit { ticket, assignment } => {
                     assert!(self.waiting.remove(&ticket), "answered twice or after a cancel");

@@ -147,6 +147,7 @@ impl ServerNode {
             window_max: 1,
             element_count_max: 1,
             lanes: vec![(0, server.addresses()[0].port())],
+            stragglers: None,
         };
         server.serve(&job).expect("the job of the fences");
         ServerNode { server, fence, sent_bytes: 0 }
@@ -308,6 +309,7 @@ impl AtpTarget for DaemonTarget {
             window_max: spec.window_max,
             element_count_max: self.config.element_count_max,
             lanes: (0..spec.lane_count).map(|lane| (lane, server.addresses()[0].port())).collect(),
+            stragglers: None,
         };
         server.serve(&job).map_err(|error| error.to_string())?;
         let beside_server = connected(server.addresses()[0]);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fanin_control::registry::StragglerPolicy;
 use fanin_net::Blackhole;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
 
@@ -81,6 +82,16 @@ pub enum Algorithm {
     Atp,
 }
 
+/// What becomes of a job when a rank is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnPeerLoss {
+    /// Every collective fails from then on.
+    #[default]
+    Fail,
+    /// The job is set up again on the ranks that are left (ATP App. A.3). Sums say who is missing: see [`crate::Outcome`].
+    Continue,
+}
+
 /// How to join a job on a switch.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
@@ -139,6 +150,10 @@ pub struct SessionConfig {
     pub own_server: Option<bool>,
     /// Name of the switch beside this rank; `None`: the switch's topology tells by this rank's address.
     pub switch_name: Option<String>,
+    /// ATP: what becomes of the job when a rank is lost. All ranks say the same.
+    pub on_peer_loss: OnPeerLoss,
+    /// ATP: what is done about ranks that are late; `None`: they are waited for. All ranks say the same.
+    pub stragglers: Option<StragglerPolicy>,
 }
 
 impl Default for SessionConfig {
@@ -169,6 +184,8 @@ impl Default for SessionConfig {
             algorithm: Algorithm::default(),
             own_server: None,
             switch_name: None,
+            on_peer_loss: OnPeerLoss::default(),
+            stragglers: None,
         }
     }
 }
@@ -189,6 +206,12 @@ impl SessionConfig {
             "the p4app-switchML layout has 32-bit elements only: use the element format int32"
         } else if self.algorithm == Algorithm::Atp && self.element_format != ElementFormat::Int32 {
             "the algorithm atp has 32-bit elements only: use the element format int32"
+        } else if self.algorithm != Algorithm::Atp && self.on_peer_loss == OnPeerLoss::Continue {
+            "a job of the algorithm switchml cannot go on without a rank that was lost: use the algorithm atp, or leave \
+             on_peer_loss at `fail`"
+        } else if self.algorithm != Algorithm::Atp && self.stragglers.is_some() {
+            "a job of the algorithm switchml cannot go on without ranks that are late: use the algorithm atp, or leave \
+             stragglers at `wait`"
         } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {
             "the algorithm atp has a layout of its own: leave the wire format at fanin"
         } else {
@@ -199,7 +222,10 @@ impl SessionConfig {
 
     /// Whether this rank may share memory with others: not where datagrams themselves are what is asked for.
     pub(crate) fn may_share_memory(&self) -> bool {
-        self.transport == Transport::Auto
+        // One rank less in a host's memory is one that all others there wait for.
+        let goes_on = self.on_peer_loss == OnPeerLoss::Continue || self.stragglers.is_some();
+        !goes_on
+            && self.transport == Transport::Auto
             && self.wire_format == WireFormat::Fanin
             && self.loss.is_none()
             && self.blackhole == Blackhole::None

@@ -14,9 +14,20 @@ pub(crate) enum Endpoint {
 
 /// Something that the lane acts on.
 pub(crate) enum Event {
-    Completed { collective: u64 },
+    Completed {
+        collective: u64,
+    },
     NonFinite(BlockId),
-    Refused { reason: DropReason, chunk_index: u32, slot_index: Option<u16>, collective: Option<u64> },
+    /// ATP: who had the words of a block is lost.
+    SourceLost {
+        collective: u64,
+    },
+    Refused {
+        reason: DropReason,
+        chunk_index: u32,
+        slot_index: Option<u16>,
+        collective: Option<u64>,
+    },
 }
 
 /// Packets of one lane by outcome.
@@ -31,6 +42,7 @@ pub(crate) struct EndpointCounters {
     pub float_resends: u64,
     pub slots_remapped: u64,
     pub window_cuts: u64,
+    pub sums_in_part: u64,
     pub drops: [u64; DropReason::ALL.len()],
 }
 
@@ -46,6 +58,7 @@ impl Default for EndpointCounters {
             float_resends: 0,
             slots_remapped: 0,
             window_cuts: 0,
+            sums_in_part: 0,
             drops: [0; DropReason::ALL.len()],
         }
     }
@@ -72,6 +85,13 @@ impl Endpoint {
         match self {
             Endpoint::SwitchMl(worker) => worker.datagram_bytes_max(),
             Endpoint::Atp { datagram_bytes_max, .. } => *datagram_bytes_max,
+        }
+    }
+
+    /// The job goes on in another tree. SwitchML's jobs do not.
+    pub fn set_up_again(&mut self, now: Time, set_up: atp::SetUp) {
+        if let Endpoint::Atp { worker, .. } = self {
+            worker.set_up_again(now, set_up);
         }
     }
 
@@ -127,6 +147,7 @@ impl Endpoint {
             },
             Endpoint::Atp { worker, .. } => match worker.poll_event()? {
                 atp::Event::Completed { collective } => Event::Completed { collective },
+                atp::Event::SourceLost { collective } => Event::SourceLost { collective },
                 atp::Event::Refused { reason, chunk_index, collective } => {
                     Event::Refused { reason, chunk_index, slot_index: None, collective: Some(collective) }
                 }
@@ -177,11 +198,15 @@ impl Endpoint {
                 let counters = worker.counters();
                 EndpointCounters {
                     contributions: counters.fragments,
-                    resends: counters.resends_overtaken + counters.resends_timeout + counters.resends_float,
+                    resends: counters.resends_overtaken
+                        + counters.resends_timeout
+                        + counters.resends_float
+                        + counters.resends_around,
                     aggregates: counters.parameters,
                     float_resends: counters.resends_float,
                     slots_remapped: counters.remapped,
                     window_cuts: counters.cuts,
+                    sums_in_part: counters.parameters_in_part,
                     drops: counters.drops,
                     ..EndpointCounters::default()
                 }

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use fanin_net::{NetError, Patience, PortEvent, ReceiveBatch, SendBatch, UdpPort, Waker, wait_any};
 use fanin_numeric::BlockExponent;
 use fanin_protocol::DropReason;
-use fanin_protocol::atp;
+use fanin_protocol::atp::{self, Missing};
 use fanin_protocol::switchml::{BlockId, Submission, Tensors};
 use fanin_protocol::time::Time;
 
@@ -30,6 +30,8 @@ const REFUSED_FOR_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) enum Command {
     Submit(Arc<Collective>, Submission),
+    /// ATP: the job goes on without ranks that were lost.
+    SetUpAgain(atp::SetUp),
     /// Let go of all memory: every collective here ends with this error.
     Abort(Error),
     Close,
@@ -57,9 +59,9 @@ pub(crate) struct Lane {
     pub spin: Duration,
 }
 
-/// Collectives of a lane, oldest first: their numbers ascend.
+/// Collectives of a lane, oldest first: their numbers ascend. Beside them, who is missing in the sum that is read next.
 #[derive(Default)]
-struct Collectives(VecDeque<Arc<Collective>>);
+struct Collectives(VecDeque<Arc<Collective>>, Missing);
 
 impl Collectives {
     fn find(&self, sequence: u64) -> Option<&Arc<Collective>> {
@@ -99,9 +101,17 @@ impl atp::Tensors for Collectives {
     }
 
     fn read_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &[u8]) {
+        let missing = std::mem::take(&mut self.1);
         let collective = self.get(id);
-        collective.memory().read_unscaled_block(id, format, payload);
+        collective.memory().read_unscaled_block(id, format, missing.count, payload);
         collective.count_block();
+        if missing.count > 0 {
+            collective.count_missing(&missing);
+        }
+    }
+
+    fn declare_missing(&mut self, _: BlockId, missing: &Missing) {
+        self.1 = *missing;
     }
 }
 
@@ -195,6 +205,10 @@ impl Running {
         loop {
             match self.lane.mailbox.try_recv() {
                 Ok(Command::Submit(collective, submission)) => self.submit(shared, collective, submission),
+                Ok(Command::SetUpAgain(set_up)) => {
+                    let now = self.now();
+                    self.lane.endpoint.set_up_again(now, set_up);
+                }
                 Ok(Command::Abort(error)) => self.fail(shared, error),
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => self.close(shared),
                 Err(TryRecvError::Empty) => return !self.is_closed,
@@ -333,6 +347,11 @@ impl Running {
                         release(shared, &collective, None);
                     }
                 }
+                Event::SourceLost { collective } => {
+                    if let Some(collective) = self.collectives.find(collective) {
+                        collective.fail_at_the_end(source_lost(collective));
+                    }
+                }
                 Event::NonFinite(id) => self.collectives.get(id).count_non_finite(),
                 Event::Refused { reason, chunk_index, slot_index, collective } => {
                     let lane = self.lane.number;
@@ -369,6 +388,15 @@ impl Running {
             stats.outstanding = self.lane.endpoint.oldest_outstanding();
         }
     }
+}
+
+fn source_lost(collective: &Collective) -> Error {
+    let what = format!(
+        "collective #{} ({}) has no result: the rank whose data it hands out was lost before it had sent all. The session \
+         goes on; take another rank's data",
+        collective.sequence, collective.description
+    );
+    Error::new(ErrorKind::PeerLost, what)
 }
 
 /// This lane will not touch the memory any more.

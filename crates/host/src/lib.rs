@@ -47,12 +47,13 @@ mod ticket;
 mod watcher;
 
 pub use buffer::Buffer;
-pub use config::{Algorithm, ElementFormat, SessionConfig, Transport, WireFormat, slots_for_link};
+pub use config::{Algorithm, ElementFormat, OnPeerLoss, SessionConfig, Transport, WireFormat, slots_for_link};
 pub use element::Element;
 pub use error::{Error, ErrorKind};
+pub use fanin_control::registry::StragglerPolicy;
 pub use fanin_net::Blackhole;
 pub use fanin_shm::Leave;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};
 pub use session::Session;
 pub use stats::{CollectiveStats, Stats};
-pub use ticket::{Outcome, Ticket};
+pub use ticket::{MissingRanks, Outcome, Ticket};

@@ -46,6 +46,7 @@ pub(crate) struct Memory {
     element_format: ElementFormat,
     /// Send complements (Min, And).
     complement: bool,
+    is_average: bool,
     divisor: f32,
     world_size: u16,
     shape: Shape,
@@ -71,6 +72,7 @@ impl Memory {
             encoding: encoding(request),
             element_format: submission.element_format,
             complement: matches!(request.operator, ReduceOp::Min | ReduceOp::BitAnd) && request.kind.combines(),
+            is_average: request.operator == ReduceOp::Average,
             divisor: if request.operator == ReduceOp::Average { f32::from(world_size) } else { 1.0 },
             world_size,
             shape: submission.shape,
@@ -111,12 +113,13 @@ impl Memory {
         }
     }
 
-    /// ATP's form of a sum.
-    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, payload: &[u8]) {
+    /// ATP's form of a sum, which `missing` workers are not in: an average is that of the others.
+    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, missing: u16, payload: &[u8]) {
         if payload.is_empty() {
             return;
         }
-        let (block, divisor) = (self.output_block(id), self.divisor);
+        let block = self.output_block(id);
+        let divisor = if self.is_average { f32::from(self.world_size - missing) } else { 1.0 };
         match (format, self.data_type) {
             _ if self.encoding != Encoding::Scaled => self.read_words(payload, block),
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),

@@ -71,15 +71,20 @@ fn detected_key() -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use fanin_control::registry::{Assignment, JobShape};
+    use fanin_control::registry::{Absences, Assignment, JobShape};
     use fanin_control::{Algorithm, WireFormat};
 
     use super::*;
     use crate::config::Transport;
 
     fn place(rank: u16, host_of_rank: &[u16]) -> Place {
-        let shape =
-            JobShape { world_size: 4, lane_count: 1, wire_format: WireFormat::FaninV1, algorithm: Algorithm::Switchml };
+        let shape = JobShape {
+            world_size: 4,
+            lane_count: 1,
+            wire_format: WireFormat::FaninV1,
+            algorithm: Algorithm::Switchml,
+            absences: Absences::default(),
+        };
         let assignment = Assignment {
             atp: None,
             racks: None,

@@ -8,14 +8,16 @@ use std::time::Instant;
 
 use crossbeam_channel::unbounded;
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
+use fanin_control::registry::{Absences, Assignment, AtpAssignment};
 use fanin_net::{Options, UdpPort};
+use fanin_protocol::atp::SetUp;
 use fanin_protocol::switchml::Submission;
-use fanin_server::ParameterServer;
+use fanin_server::{ParameterServer, ServedJob};
 use fanin_shm::Leave;
 
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
-use crate::config::{Algorithm, SessionConfig, WireFormat};
+use crate::config::{Algorithm, OnPeerLoss, SessionConfig, WireFormat};
 use crate::crew::Crew;
 use crate::element::Element;
 use crate::lane::Command;
@@ -61,6 +63,8 @@ pub(crate) struct State {
     pub running: VecDeque<Arc<Collective>>,
     /// Why nothing can be submitted any more.
     pub failure: Option<Error>,
+    /// Ranks that the job goes on without.
+    pub lost_ranks: Vec<u16>,
     pub stats: Stats,
 }
 
@@ -78,6 +82,25 @@ impl Shared {
         if let Some(local) = &self.local {
             local.abort(&error.message);
         }
+    }
+
+    /// The job goes on without ranks that were lost: this rank's server first, then its lanes.
+    pub fn set_up_again(&self, packet_token: u32, atp: &AtpAssignment) -> Result<(), Error> {
+        let job = &self.admission.assignment;
+        let assignment = Assignment { job_token: packet_token, atp: Some(atp.clone()), ..job.clone() };
+        let served = ServedJob::of_rank(&assignment, self.config.rank);
+        if let (Some(server), Some(job)) = (&self.server, served) {
+            server.serve(&job).map_err(|error| Error::new(ErrorKind::Network, error.to_string()))?;
+        }
+        self.lock().lost_ranks = (0..atp.tree.worker_count()).filter(|&rank| atp.tree.lost().contains(rank)).collect();
+        let set_up = SetUp {
+            job_token: packet_token,
+            way: *atp.tree.way(self.place.host),
+            level_count: atp.tree.level_count(),
+            lost_count: atp.tree.lost().count(),
+        };
+        self.lanes.iter().for_each(|lane| lane.tell(Command::SetUpAgain(set_up)));
+        Ok(())
     }
 
     /// A collective for the lanes, and each lane's part of it. `outer_tag` is that of the user's collective which it is a
@@ -141,6 +164,7 @@ impl Shared {
         for lane in &self.lanes {
             stats.add_lane(&lane.read_stats());
         }
+        stats.lost_ranks = self.lock().lost_ranks.clone();
         stats.lane_count = self.admission.assignment.shape.lane_count;
         stats.slots_per_lane = self.admission.assignment.slots_per_lane;
         stats.element_count_max = self.admission.assignment.element_count_max;
@@ -523,6 +547,7 @@ fn join_parameters(
         },
         server_ports: server.into_iter().flat_map(ParameterServer::addresses).map(|address| address.port()).collect(),
         switch_name: config.switch_name.clone().unwrap_or_default(),
+        absences: Absences { goes_on: config.on_peer_loss == OnPeerLoss::Continue, stragglers: config.stragglers },
     }
 }
 

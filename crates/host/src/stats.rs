@@ -42,6 +42,10 @@ pub struct Stats {
     pub slots_remapped: u64,
     /// ATP: times that a window was halved.
     pub window_cuts: u64,
+    /// ATP: sums that some rank is not in.
+    pub sums_in_part: u64,
+    /// ATP: ranks that the job goes on without.
+    pub lost_ranks: Vec<u16>,
     /// "switchml" or "atp".
     pub algorithm: &'static str,
     /// Packets from the switch that were ignored, by reason.
@@ -89,6 +93,7 @@ impl Stats {
         self.aggregates += lane.endpoint.aggregates;
         self.float_resends += lane.endpoint.float_resends;
         self.slots_remapped += lane.endpoint.slots_remapped;
+        self.sums_in_part += lane.endpoint.sums_in_part;
         self.window_cuts += lane.endpoint.window_cuts;
         self.blocks_non_finite += lane.endpoint.blocks_non_finite;
         self.datagrams_sent += lane.net.datagrams_sent;

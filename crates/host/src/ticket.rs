@@ -1,11 +1,12 @@
 //! The end of a collective, for those who wait for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use fanin_net::Patience;
+use fanin_protocol::atp::Missing;
 
 use crate::memory::Memory;
 use crate::request::Request;
@@ -20,6 +21,70 @@ pub struct Outcome {
     pub chunks: u64,
     /// From submission to completion.
     pub elapsed: Duration,
+    /// Who is not in the sums. Nobody, unless the job goes on without ranks that are lost or late.
+    pub missing: MissingRanks,
+}
+
+/// Ranks whose contributions are missing in the sums of a collective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingRanks {
+    /// In the block with the most contributions.
+    pub least: u16,
+    /// In the block with the fewest.
+    pub most: u16,
+    /// Blocks that any rank is missing in.
+    pub blocks: u64,
+    /// A bit for each rank that is missing in some block; `None` where the job has more than 32 ranks.
+    pub ranks: Option<u32>,
+}
+
+impl MissingRanks {
+    /// The ranks that are missing in some block; `None` where the job has more than 32 ranks.
+    pub fn named(&self) -> Option<Vec<u16>> {
+        self.ranks.map(|bits| (0..32).filter(|rank| bits >> rank & 1 == 1).collect())
+    }
+}
+
+/// The same while it is being counted, by all lanes.
+struct MissingCount {
+    least: AtomicU16,
+    most: AtomicU16,
+    blocks: AtomicU64,
+    ranks: AtomicU32,
+    is_somebody_unnamed: AtomicBool,
+}
+
+impl MissingCount {
+    fn new() -> MissingCount {
+        MissingCount {
+            least: AtomicU16::new(u16::MAX),
+            most: AtomicU16::new(0),
+            blocks: AtomicU64::new(0),
+            ranks: AtomicU32::new(0),
+            is_somebody_unnamed: AtomicBool::new(false),
+        }
+    }
+
+    fn add(&self, missing: &Missing) {
+        self.least.fetch_min(missing.count, Ordering::Relaxed);
+        self.most.fetch_max(missing.count, Ordering::Relaxed);
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        match missing.ranks {
+            Some(ranks) => drop(self.ranks.fetch_or(ranks, Ordering::Relaxed)),
+            None => self.is_somebody_unnamed.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn of(&self, block_count: u64) -> MissingRanks {
+        let blocks = self.blocks.load(Ordering::Relaxed);
+        let is_unnamed = self.is_somebody_unnamed.load(Ordering::Relaxed);
+        MissingRanks {
+            least: if blocks < block_count { 0 } else { self.least.load(Ordering::Relaxed) },
+            most: self.most.load(Ordering::Relaxed),
+            blocks,
+            ranks: (!is_unnamed).then(|| self.ranks.load(Ordering::Relaxed)),
+        }
+    }
 }
 
 type Callback = Box<dyn FnOnce(&Result<Outcome, Error>) + Send>;
@@ -48,6 +113,7 @@ pub(crate) struct Collective {
     lanes_active: AtomicU16,
     non_finite_blocks: AtomicU64,
     blocks_done: Arc<AtomicU64>,
+    missing: MissingCount,
     failure: Mutex<Option<Error>>,
     state: Mutex<State>,
     ended: Condvar,
@@ -77,6 +143,7 @@ impl Collective {
             lanes_active: AtomicU16::new(part_count),
             non_finite_blocks: AtomicU64::new(0),
             blocks_done: Arc::default(),
+            missing: MissingCount::new(),
             failure: Mutex::new(None),
             state: Mutex::new(State::default()),
             ended: Condvar::new(),
@@ -100,6 +167,11 @@ impl Collective {
         self.blocks_done.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A block's sum came without somebody's contribution.
+    pub fn count_missing(&self, missing: &Missing) {
+        self.missing.add(missing);
+    }
+
     pub fn blocks_done(&self) -> u64 {
         self.blocks_done.load(Ordering::Relaxed)
     }
@@ -119,6 +191,11 @@ impl Collective {
         lock(&self.state).result.is_some()
     }
 
+    /// The collective goes on to its end, and has no result then.
+    pub fn fail_at_the_end(&self, error: Error) {
+        lock(&self.failure).get_or_insert(error);
+    }
+
     /// A lane will not touch the memory any more. The last one ends the
     /// collective; returns whether it did.
     pub fn release(&self, failure: Option<&Error>) -> bool {
@@ -135,6 +212,7 @@ impl Collective {
                 non_finite_blocks: self.non_finite_blocks.load(Ordering::Relaxed),
                 chunks: self.block_count,
                 elapsed: self.submitted.elapsed(),
+                missing: self.missing.of(self.block_count),
             }),
         };
         self.end(result);

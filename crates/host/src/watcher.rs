@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use fanin_control::client::{Attachment, ControlClient, HostReport, Notice};
 use fanin_control::proto;
-use fanin_control::registry::ServerOwner;
+use fanin_control::registry::{AtpAssignment, ServerOwner};
 use fanin_protocol::DropReason;
 
+use crate::config::OnPeerLoss;
 use crate::explain::Explainer;
 use crate::lane::Trouble;
 use crate::session::Shared;
@@ -160,6 +161,9 @@ impl Watching {
                 let what = format!("rank {rank} was lost ({detail}): no collective can complete any more");
                 (GRACE, ErrorKind::PeerLost, what)
             }
+            Notice::SetUpAgain { lost_rank, detail, packet_token, atp } => {
+                return self.go_on_without(lost_rank, &detail, packet_token, atp.as_deref());
+            }
             Notice::PeerLeft { rank } => {
                 let what = format!("rank {rank} has left the job: no collective can complete any more");
                 (GRACE_LEFT, ErrorKind::PeerLost, what)
@@ -208,6 +212,17 @@ impl Watching {
         self.pending.get_or_insert(BadNews { due, kind, what });
     }
 
+    fn go_on_without(&mut self, rank: u16, detail: &str, packet_token: u32, atp: Option<&AtpAssignment>) {
+        tracing::warn!(rank, detail, "a rank was lost, and the job goes on without it");
+        let outcome = match atp {
+            Some(atp) => self.shared.set_up_again(packet_token, atp),
+            None => Err(Error::new(ErrorKind::Control, "the switch has set the job up again in an impossible tree")),
+        };
+        if let Err(error) = outcome {
+            self.shared.fail(error);
+        }
+    }
+
     /// Bad news that is due fails what still waits; if nothing does, the next
     /// submission learns of it.
     fn check_pending(&mut self) {
@@ -227,11 +242,19 @@ impl Watching {
                 let at = if name.is_empty() { String::new() } else { format!("at the switch `{name}`: ") };
                 Error::new(error.kind, Explainer::new(&self.shared).sentence(&format!("{at}{}", error.message)))
             }
+            // The job has been set up again, and the news is still on its way.
+            Trouble::Refused { reason: DropReason::StaleToken | DropReason::UnknownJob, .. } if self.goes_on() => {
+                return;
+            }
             Trouble::Refused { lane, reason, chunk_index, slot_index, collective } => {
                 self.explain_refusal(lane, reason, chunk_index, slot_index, collective)
             }
         };
         self.shared.fail(error);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.shared.config.on_peer_loss == OnPeerLoss::Continue
     }
 
     fn explain_refusal(

@@ -276,8 +276,10 @@ fn a_rack_that_dies_ends_the_job_and_is_named() {
     spine.limits.lease_ms = 2_000;
     let world = World::around(&spine, Path::Switch, 4);
     let start = Instant::now();
+    let all_have_it = std::sync::Barrier::new(4);
     let errors = world.run(beside(&["rack0", "rack1"]), |rank, session| {
         sum(&session, &floats(rank, 1_000)).expect("completes");
+        all_have_it.wait();
         if rank == 0 {
             drop(rack1.lock().expect("no panic").take());
         }

@@ -3,8 +3,12 @@
 use std::net::SocketAddr;
 
 use fanin_control::proto;
-use fanin_control::registry::{Assignment, AtpAssignment};
-use fanin_protocol::atp::{Server, ServerConfig, Tree};
+use fanin_control::registry::{Assignment, AtpAssignment, StragglerPolicy};
+use fanin_protocol::atp::{Server, ServerConfig, Stragglers, Tree};
+use fanin_protocol::time::Span;
+
+/// Sums that a job with a policy for late workers keeps at a server: how far the others get ahead of the last one.
+const KEPT_BYTES: u32 = 64 << 20;
 
 /// A job's lanes at one server.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct ServedJob {
     pub element_count_max: u16,
     /// Lanes, and the UDP port of this server where each is served.
     pub lanes: Vec<(u16, u16)>,
+    /// What is done about workers that are late. `None`: they are waited for.
+    pub stragglers: Option<Stragglers>,
 }
 
 /// Why a job is not served. Shown to its workers as it is.
@@ -76,6 +82,9 @@ impl ServedJob {
             window_max: assignment.slots_per_lane,
             element_count_max: assignment.element_count_max,
             lanes: lanes.iter().map(|&lane| (lane, atp.servers[usize::from(lane)].address.port())).collect(),
+            stragglers: assignment.shape.absences.stragglers.map(|policy| {
+                stragglers(&policy, assignment.slots_per_lane, assignment.element_count_max, lanes.len())
+            }),
         })
     }
 
@@ -93,15 +102,21 @@ impl ServedJob {
         if !order.window_max.is_power_of_two() || order.window_max > 1 << 15 {
             return Err(wrong("a window that is not a power of two up to 32768"));
         }
+        let element_count_max =
+            u16::try_from(order.element_count_max).map_err(|_| wrong("an impossible packet size"))?;
+        let understood =
+            |policy| StragglerPolicy::from_proto(policy).ok_or(wrong("an impossible policy for late workers"));
+        let policy = order.stragglers.as_ref().map(understood).transpose()?;
         Ok(ServedJob {
             job_id: order.job_id,
             job_token: order.job_token,
             slot_count: atp.slot_count,
             window_max: order.window_max,
-            element_count_max: u16::try_from(order.element_count_max)
-                .map_err(|_| wrong("an impossible packet size"))?,
+            element_count_max,
             lanes: order.lanes.iter().map(lane).collect::<Option<_>>().ok_or(wrong("a lane without a server"))?,
             tree: atp.tree,
+            stragglers: policy
+                .map(|policy| stragglers(&policy, order.window_max, element_count_max, order.lanes.len())),
         })
     }
 
@@ -120,7 +135,19 @@ impl ServedJob {
             slot_count: self.slot_count,
             window_max: self.window_max,
             element_count_max: self.element_count_max,
+            stragglers: self.stragglers,
         })
+    }
+}
+
+/// The policy for one lane of a job, whose lanes share [`KEPT_BYTES`].
+fn stragglers(policy: &StragglerPolicy, window_max: u32, element_count_max: u16, lane_count: usize) -> Stragglers {
+    let chunk_bytes = u32::from(element_count_max.max(1)) * 4 * lane_count.max(1) as u32;
+    Stragglers {
+        after: Span::from_us(policy.after_us),
+        share_min_percent: policy.share_min_percent,
+        rest_of_collective: policy.rest_of_collective,
+        chunks_kept: (2 * window_max).max(1 << (KEPT_BYTES / chunk_bytes).max(1).ilog2()),
     }
 }
 

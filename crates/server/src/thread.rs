@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, TryRecvError};
 use fanin_net::{NetError, Patience, ReceiveBatch, SendBatch, UdpPort, Waker};
 use fanin_protocol::atp::{Server, refuse_stray};
+use fanin_protocol::time::Time;
 use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_JOB_ID_OFFSET, ATP_LANE_OFFSET};
 
 use crate::{Command, LaneWaiting, ServedJob, Totals};
@@ -19,6 +20,8 @@ pub(crate) struct Lane {
     number: u16,
     server: Server,
     datagram_bytes_max: usize,
+    /// Where its packets come from: the switch beside the server.
+    source: Option<SocketAddr>,
 }
 
 impl Lane {
@@ -30,6 +33,7 @@ impl Lane {
             number,
             server: job.server(number),
             datagram_bytes_max,
+            source: None,
         };
         job.lanes.iter().map(lane).collect()
     }
@@ -42,6 +46,8 @@ pub(crate) struct Thread {
     totals: Arc<Mutex<Totals>>,
     /// Of lanes that have ended.
     ended: Totals,
+    /// The servers' time counts from here.
+    start: Instant,
     published_last: Instant,
     spin: Duration,
     patience: Patience,
@@ -65,6 +71,7 @@ impl Thread {
             mailbox,
             totals,
             ended: Totals::default(),
+            start: Instant::now(),
             published_last: Instant::now(),
             spin,
             patience: Patience::default(),
@@ -95,9 +102,10 @@ impl Thread {
             return Ok(false);
         }
         if self.port.receive(batch)? == 0 {
+            let due = self.look_at_the_late()?;
             if self.patience.is_over(self.spin) {
                 self.publish();
-                self.port.wait(&self.waker, None, Duration::ZERO)?;
+                self.port.wait(&self.waker, due, Duration::ZERO)?;
                 self.patience.renew();
             }
             return Ok(true);
@@ -107,6 +115,7 @@ impl Thread {
             self.handle(datagram, source)?;
         }
         self.flush()?;
+        self.look_at_the_late()?;
         if self.published_last.elapsed() >= PUBLISH_EVERY {
             self.publish();
         }
@@ -115,9 +124,36 @@ impl Thread {
 
     fn handle(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
         let Some(lane) = find(&self.lanes, datagram) else { return self.refuse(datagram, source) };
-        self.lanes[lane].server.handle_packet(datagram);
+        let now = self.now();
+        self.lanes[lane].server.handle_packet(now, datagram);
+        self.lanes[lane].source = Some(source);
+        self.answer(lane, datagram.len(), source)
+    }
+
+    fn now(&self) -> Time {
+        Time::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Completes what late workers have had their time for. Returns how long there is nothing to do.
+    fn look_at_the_late(&mut self) -> Result<Option<Duration>, NetError> {
+        let now = self.now();
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].server.poll_timeout().is_some_and(|due| due <= now) {
+                self.lanes[lane].server.handle_timeout(now);
+                // Nothing is due before the first packet.
+                let Some(source) = self.lanes[lane].source else { continue };
+                self.answer(lane, 0, source)?;
+            }
+        }
+        self.flush()?;
+        let due = self.lanes.iter().filter_map(|lane| lane.server.poll_timeout()).min();
+        Ok(due.map(|due| Duration::from_nanos(due.since(self.now()).as_ns())))
+    }
+
+    /// Sends all that a lane has to say to where its packets come from.
+    fn answer(&mut self, lane: usize, bytes_min: usize, source: SocketAddr) -> Result<(), NetError> {
+        let bytes_max = self.lanes[lane].datagram_bytes_max.max(bytes_min);
         loop {
-            let bytes_max = self.lanes[lane].datagram_bytes_max.max(datagram.len());
             self.make_room(source, bytes_max)?;
             let Ok(space) = self.outgoing.spare(bytes_max) else { return Ok(()) };
             let Some(transmit) = self.lanes[lane].server.poll_transmit(space) else { return Ok(()) };
@@ -192,10 +228,16 @@ impl Thread {
 
     fn serve(&mut self, job_id: u32, lanes: Vec<Lane>) {
         // A job number is the switch's to give: whoever had it before has ended.
-        let has_number = |lane: &&Lane| lane.job_id as u8 == job_id as u8;
-        let older: Vec<u32> = self.lanes.iter().filter(has_number).map(|lane| lane.job_id).collect();
+        let is_older = |lane: &&Lane| lane.job_id != job_id && lane.job_id as u8 == job_id as u8;
+        let older: Vec<u32> = self.lanes.iter().filter(is_older).map(|lane| lane.job_id).collect();
         older.into_iter().for_each(|job_id| self.remove(job_id));
-        self.lanes.extend(lanes);
+        for lane in lanes {
+            match self.lanes.iter_mut().find(|known| known.job_id == job_id && known.number == lane.number) {
+                // The job goes on without somebody.
+                Some(known) => known.server.set_up_again_as(lane.server),
+                None => self.lanes.push(lane),
+            }
+        }
     }
 
     fn remove(&mut self, job_id: u32) {

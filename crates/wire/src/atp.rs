@@ -49,7 +49,7 @@ pub struct Header {
     pub collective_tag: u32,
     /// By level: the children of the switch there that are in the payload.
     pub contributed: [u32; LEVEL_COUNT_MAX],
-    /// By level: how many children the switch there has.
+    /// By level: how many children the switch there has. Parameter: a bit for each worker that `detail` counts.
     pub fan_in: [u8; LEVEL_COUNT_MAX],
     /// Of the switch that handles the packet next.
     pub level: u8,
@@ -69,7 +69,7 @@ pub struct Header {
     pub element_format: ElementFormat,
     /// How elements are combined.
     pub operator: Operator,
-    /// Number of the attempt; Refusal: reason code.
+    /// Number of the attempt; Refusal: reason code; Parameter: workers that are not in the sum.
     pub detail: u8,
     /// Rank that receives the payload of the Parameter, or `RANK_ALL`.
     pub destination: u16,

@@ -665,7 +665,7 @@ pub const ATP_CONTRIBUTED_2_OFFSET: usize = 28;
 /// Where `contributed_3`, u32, lies. Children of the switch at level 3, see contributed_0 (ATP App. A.2).
 pub const ATP_CONTRIBUTED_3_OFFSET: usize = 32;
 
-/// Where `fan_in_0`, u8, lies. Children of the switch beside the workers (level 0) on this worker's way: how many there are (the paper's fanInDegree0). 0 below the worker's own level and above the root.
+/// Where `fan_in_0`, u8, lies. Children of the switch beside the workers (level 0) on this worker's way: how many there are (the paper's fanInDegree0). 0 below the worker's own level and above the root. In a Parameter, the four degrees are one word with a bit for each rank that `detail` counts, if all ranks are below 32.
 pub const ATP_FAN_IN_0_OFFSET: usize = 36;
 
 /// Where `fan_in_1`, u8, lies. Children of the switch at level 1 on this worker's way: how many there are (the paper's fanInDegree1). 0 below the worker's own level and above the root.
@@ -743,7 +743,7 @@ pub const ATP_ELEMENT_FORMAT_MASK: u8 = 0xF;
 /// How far those bits are shifted up.
 pub const ATP_ELEMENT_FORMAT_SHIFT: u32 = 0;
 
-/// Where `detail`, u8, lies. Refusal: code of the DropReason. Otherwise number of the attempt, 0 for the first, stays at 255.
+/// Where `detail`, u8, lies. Refusal: code of the DropReason. Fragment: number of the attempt, 0 for the first, stays at 255. Parameter: workers whose contributions are not in the sum.
 pub const ATP_DETAIL_OFFSET: usize = 53;
 
 /// Where `destination`, u16, lies. Rank that is sent the payload of the Parameter; the others get a header only. RANK_ALL: every rank.

@@ -11,6 +11,7 @@ use tonic::{Status, Streaming};
 use super::{Admission, CALL_TIMEOUT, Client};
 use crate::ControlError;
 use crate::proto::{self, Collective, LossReason, RemovalReason, Report, ServerLane, WorkerCounters, notice};
+use crate::registry::AtpAssignment;
 
 /// Reports per lease: three may be lost or late before the worker counts as lost.
 const REPORTS_PER_LEASE: u32 = 4;
@@ -37,6 +38,17 @@ pub enum Notice {
         reason: LossReason,
         /// In words.
         detail: String,
+    },
+    /// A rank is gone, and the job goes on without it.
+    SetUpAgain {
+        /// Which.
+        lost_rank: u16,
+        /// How the switch noticed, in words.
+        detail: String,
+        /// Of packets from now on. Calls and reports keep the job's own.
+        packet_token: u32,
+        /// The ways and servers of those that are left; `None` for what makes no sense.
+        atp: Option<Box<AtpAssignment>>,
     },
     /// A rank has left in good order.
     PeerLeft {
@@ -170,6 +182,12 @@ fn plain_notice(kind: notice::Kind) -> Option<Notice> {
         notice::Kind::PeerLost(lost) => {
             Some(Notice::PeerLost { rank: lost.rank as u16, reason: lost.reason(), detail: lost.detail })
         }
+        notice::Kind::SetUpAgain(set_up) => Some(Notice::SetUpAgain {
+            lost_rank: set_up.lost_rank as u16,
+            detail: set_up.detail,
+            packet_token: set_up.packet_token,
+            atp: set_up.atp.as_ref().and_then(AtpAssignment::from_proto).map(Box::new),
+        }),
         notice::Kind::PeerLeft(left) => Some(Notice::PeerLeft { rank: left.rank as u16 }),
         notice::Kind::Draining(draining) => {
             Some(Notice::Draining { deadline: Duration::from_millis(draining.deadline_ms) })

@@ -25,7 +25,7 @@ use crate::proto::{
     DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, RackJob, RelayInspection,
     RelayInstall, RelayRemove, RelaysRenew, StatusRequest, StatusResponse,
 };
-use crate::registry::{Assignment, AtpAssignment, JobShape, RackAssignment};
+use crate::registry::{Absences, Assignment, AtpAssignment, JobShape, RackAssignment};
 use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
 /// Longest wait for an answer that the switch should give at once.
@@ -68,6 +68,8 @@ pub struct JoinParameters {
     pub server_ports: Vec<u16>,
     /// Name of the switch beside this worker; empty: the topology tells by its address.
     pub switch_name: String,
+    /// What an ATP job does without workers.
+    pub absences: Absences,
 }
 
 /// A place in a job.
@@ -242,6 +244,7 @@ fn join_request(parameters: &JoinParameters) -> JoinRequest {
         algorithm: parameters.algorithm.into(),
         server_ports: parameters.server_ports.iter().map(|port| (*port).into()).collect(),
         switch_name: parameters.switch_name.clone(),
+        absences: (parameters.absences != Absences::default()).then(|| parameters.absences.to_proto()),
     }
 }
 
@@ -256,6 +259,7 @@ fn admission(
         lane_count: parameters.lane_count,
         wire_format: parameters.wire_format,
         algorithm: parameters.algorithm,
+        absences: parameters.absences,
     };
     let element_count_max = response.element_count_max.try_into();
     let assignment = Assignment {

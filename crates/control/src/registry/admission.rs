@@ -245,7 +245,7 @@ impl Registry {
     }
 
     /// Zero is left out because it is what a datagram without a token holds.
-    fn new_token(&mut self) -> u32 {
+    pub(super) fn new_token(&mut self) -> u32 {
         loop {
             let token = (self.entropy)();
             let taken = self.jobs.values().any(|job| job.assignment.job_token == token);
@@ -287,6 +287,8 @@ fn new_job(key: RunKey, group: Group, assignment: Assignment, now_ms: u64) -> Jo
         key,
         assignment,
         phase: JobPhase::Installing,
+        setting_up: None,
+        set_up: None,
         members: waiters.map(|waiter| Member::new(waiter.ticket, waiter.label)).collect(),
         since_ms: now_ms,
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::Limits;
+use super::{Absences, Limits};
 use crate::proto::JoinRequest;
 use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
@@ -26,6 +26,8 @@ pub struct JobShape {
     pub wire_format: WireFormat,
     /// Whose slots the job uses, and how.
     pub algorithm: Algorithm,
+    /// What the job does without workers.
+    pub absences: Absences,
 }
 
 /// A checked [`JoinRequest`].
@@ -181,7 +183,28 @@ fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, Contr
         lane_count: in_range("lane_count", request.lane_count, 1, limits.lane_count_max.into())?,
         wire_format,
         algorithm,
+        absences: check_absences(request, algorithm)?,
     })
+}
+
+fn check_absences(request: &JoinRequest, algorithm: Algorithm) -> Result<Absences, ControlError> {
+    let Some(asked) = &request.absences else { return Ok(Absences::default()) };
+    let absences = Absences::from_proto(asked);
+    if asked.stragglers.is_some() && absences.stragglers.is_none() {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            "absences.stragglers has a share above 100 percent, or a time above an hour",
+            "Use times like 5 ms, and shares of 0 to 100 percent",
+        ));
+    }
+    if algorithm != Algorithm::Atp && absences != Absences::default() {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            "a job of the algorithm switchml cannot go on without workers that are lost or late",
+            "Use the algorithm atp, or leave on_peer_loss at `fail` and stragglers at `wait`",
+        ));
+    }
+    Ok(absences)
 }
 
 fn check_slots(request: &JoinRequest, limits: &Limits) -> Result<Option<u32>, ControlError> {

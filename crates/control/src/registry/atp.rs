@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use fanin_protocol::atp::{Tree, Way};
+use fanin_protocol::switchml::Contributed;
 use fanin_wire::atp::LEVEL_COUNT_MAX;
 
 use super::Limits;
-use crate::topology::TreePart;
+use crate::topology::{Topology, TreePart};
 use crate::{ControlError, ErrorCode, proto};
 
 /// Names one parameter server of its own, for as long as its stream lasts.
@@ -82,6 +83,24 @@ impl AtpAssignment {
         (0u16..).zip(&self.servers).filter(|(_, server)| is_meant(server.owner)).map(|(lane, _)| lane).collect()
     }
 
+    /// The job without a contributor that was lost (ATP App. A.3); `None` where it cannot go on, because nobody is left.
+    pub(super) fn without(&self, contributor: u16, topology: &Topology) -> Option<AtpAssignment> {
+        let tree = self.tree.without(contributor).ok()?;
+        let mut atp = AtpAssignment { tree, ..self.clone() };
+        let way = self.tree.way(contributor);
+        let mut place = *self.beside.get(usize::from(contributor))?;
+        for level in way.level..self.tree.level_count() {
+            let at = atp.parts.iter().position(|part| part.switch == place)?;
+            atp.parts[at].children.remove(way.children[usize::from(level)].into());
+            if !atp.parts[at].children.is_empty() {
+                break;
+            }
+            atp.parts.remove(at);
+            place = topology.switches()[place].parent?;
+        }
+        Some(atp)
+    }
+
     /// As it is sent to workers and servers.
     pub fn to_proto(&self) -> proto::AtpJob {
         let levels = |way: &Way, values: &[u8; LEVEL_COUNT_MAX]| {
@@ -105,7 +124,9 @@ impl AtpAssignment {
                 ServerOwner::Standing(_) => None,
             },
         };
+        let lost = (0..self.tree.worker_count()).filter(|&rank| self.tree.lost().contains(rank));
         proto::AtpJob {
+            lost: lost.map(u32::from).collect(),
             level_count: self.tree.level_count().into(),
             ways: (0..self.tree.worker_count()).map(way).collect(),
             slot_count: self.slot_count.into(),
@@ -138,8 +159,12 @@ impl AtpAssignment {
             };
             Some(LaneServer { owner, address: server.address.parse().ok()? })
         };
+        let mut lost = Contributed::default();
+        for &rank in &job.lost {
+            lost.insert(u16::try_from(rank).ok().filter(|&rank| usize::from(rank) < job.ways.len().min(256))?);
+        }
         Some(AtpAssignment {
-            tree: Tree::new(level_count, job.ways.iter().map(way).collect::<Option<_>>()?).ok()?,
+            tree: Tree::with_lost(level_count, job.ways.iter().map(way).collect::<Option<_>>()?, lost).ok()?,
             parts: Vec::new(),
             beside: Vec::new(),
             slot_count: u16::try_from(job.slot_count).ok().filter(|&count| count > 0)?,

@@ -1,7 +1,7 @@
 //! A complete job and its members.
 
 use super::{Assignment, AtpAssignment, RunKey, Ticket};
-use crate::proto::{JobState, JobStatus, Report, WorkerState, WorkerStatus};
+use crate::proto::{JobState, JobStatus, Report, SetUpAgain, WorkerState, WorkerStatus};
 
 /// Names one `Attach` stream, so that the end of an old stream does not end its successor.
 pub type StreamId = u64;
@@ -80,6 +80,10 @@ pub(super) struct Job {
     pub(super) key: RunKey,
     pub(super) assignment: Assignment,
     pub(super) phase: JobPhase,
+    /// The loss that the job is being set up again for: the token that packets will have, who was lost, and how.
+    pub(super) setting_up: Option<(u32, u16, String)>,
+    /// What the job was set up as last, for ranks whose stream opens late.
+    pub(super) set_up: Option<SetUpAgain>,
     /// Indexed by rank.
     pub(super) members: Vec<Member>,
     pub(super) since_ms: u64,

@@ -66,6 +66,10 @@ impl Registry {
         check_present(member, report.rank)?;
         member.state = MemberState::Attached(stream);
         member.lease_until_ms = now_ms.saturating_add(lease_ms);
+        if let Some(set_up) = self.jobs.get(&report.job_id).and_then(|job| job.set_up.clone()) {
+            let (job_id, rank) = (report.job_id, report.rank as u16);
+            self.effect(Effect::Notify { job_id, rank, notice: notice::Kind::SetUpAgain(set_up) });
+        }
         Ok(lease_ms)
     }
 
@@ -173,6 +177,8 @@ impl Registry {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let Some(member) = job.members.get_mut(usize::from(rank)) else { return };
         member.state = MemberState::Lost;
+        let Some(detail) = self.go_on_without(job_id, rank, detail) else { return };
+        let Some(job) = self.jobs.get_mut(&job_id) else { return };
         if !job.is_broken() {
             let reason = format!("rank {rank} ({}) was lost: {detail}", member_label(job, rank));
             job.phase = JobPhase::Broken { reason, remove_at_ms };

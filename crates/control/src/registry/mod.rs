@@ -8,6 +8,7 @@
 //! rank *breaks* the job: nothing can complete any more, so the others are told at once and the slots are freed when
 //! they have gone, when the grace time is over, or as soon as somebody else needs the memory.
 
+mod absence;
 mod admission;
 mod ask;
 mod atp;
@@ -15,6 +16,7 @@ mod capacity;
 mod hosts;
 mod job;
 mod lifecycle;
+mod loss;
 mod racks;
 mod refusals;
 mod waiting;
@@ -22,6 +24,7 @@ mod waiting;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+pub use absence::{Absences, StragglerPolicy};
 pub use ask::{JobShape, JoinAsk};
 pub use atp::{AtpAssignment, LaneServer, ServerId, ServerOwner};
 pub use capacity::{Limits, slot_memory_bytes};
@@ -95,6 +98,8 @@ impl Assignment {
 pub enum Effect {
     /// Give the job to the data plane, then call [`Registry::install_done`].
     Install(Assignment),
+    /// Give the job to the data plane in place of what it was, then call [`Registry::set_up_again_done`].
+    SetUpAgain(Assignment),
     /// Take the job from the data plane.
     Remove {
         /// The job; never used again.

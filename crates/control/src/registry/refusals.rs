@@ -61,6 +61,9 @@ pub(super) fn disagreement(group: &Group, ask: &JoinAsk) -> Option<ControlError>
         Some(("world_size", ours.world_size.to_string(), theirs.world_size.to_string()))
     } else if ours.lane_count != theirs.lane_count {
         Some(("lane_count", ours.lane_count.to_string(), theirs.lane_count.to_string()))
+    } else if ours.absences != theirs.absences {
+        let [our_text, their_text] = [ours, theirs].map(|shape| format!("{:?}", shape.absences));
+        Some(("on_peer_loss or stragglers", our_text, their_text))
     } else if ours.algorithm != theirs.algorithm {
         let [our_name, their_name] = [ours, theirs].map(|shape| algorithm_name(shape.algorithm).to_string());
         Some(("algorithm", our_name, their_name))

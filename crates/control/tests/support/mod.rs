@@ -75,6 +75,10 @@ pub fn settle(registry: &mut Registry, now_ms: u64) -> Outcome {
                 registry.install_done(now_ms, assignment.job_id, Ok(()));
                 outcome.installed.push(assignment);
             }
+            Effect::SetUpAgain(assignment) => {
+                registry.set_up_again_done(now_ms, assignment.job_id, assignment.job_token, Ok(()));
+                outcome.installed.push(assignment);
+            }
             Effect::Remove { job_id } => outcome.removed.push(job_id),
             Effect::Admit { ticket, assignment } => outcome.admitted.push((ticket, assignment)),
             Effect::Refuse { ticket, error } => outcome.refused.push((ticket, error)),

@@ -1,24 +1,26 @@
 //! A scenario while it runs.
 
 mod by_hand;
+mod loss;
+mod memory;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use fanin_link::{Link, LinkConfig, Random};
+use fanin_protocol::DropReason;
 use fanin_protocol::atp::{
-    Context, Event as WorkerEvent, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tensors, Verdict, Worker,
+    Context, Event as WorkerEvent, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Verdict, Worker,
     WorkerConfig, answers_probe, without_payload, write_probe,
 };
-use fanin_protocol::stream::{BlockId, Submission};
 use fanin_protocol::time::{Span, Time};
-use fanin_wire::atp::ElementFormat;
 use fanin_wire::generated::ATP_HEADER_BYTES;
 
 pub(super) use by_hand::Sent;
 
 use super::plan::ELEMENT_COUNT_MAX;
-use super::{JobPlan, Scenario, Violation, oracle};
+use super::{JobPlan, Scenario, Violation};
+use memory::{Memory, Sums};
 
 const DATAGRAM_BYTES_MAX: usize = ATP_HEADER_BYTES + ELEMENT_COUNT_MAX as usize * 4;
 const RESEND_TIMEOUTS: [Span; 3] = [Span::from_ms(20), Span::from_ms(2), Span::from_ms(200)];
@@ -37,6 +39,9 @@ pub(super) enum Event {
     Start { worker: usize },
     Wake { worker: usize },
     Kill { worker: usize },
+    WakeServer { server: usize },
+    SetUpAgain { job: usize },
+    TellWorker { worker: usize },
     RestartSwitches,
 }
 
@@ -67,6 +72,14 @@ pub struct Summary {
     pub cuts: u64,
     /// Packets that links lost.
     pub lost: u64,
+    /// Jobs that were set up again without a worker.
+    pub set_up_again: u64,
+    /// Chunks completed without workers that were late.
+    pub in_part: u64,
+    /// Sums that some worker was not in, at those who took them.
+    pub declared: u64,
+    /// Collectives whose source was lost, at those who wanted it.
+    pub sources_lost: u64,
 }
 
 impl std::ops::AddAssign for Summary {
@@ -83,6 +96,10 @@ impl std::ops::AddAssign for Summary {
         self.abandoned += other.abandoned;
         self.cuts += other.cuts;
         self.lost += other.lost;
+        self.set_up_again += other.set_up_again;
+        self.in_part += other.in_part;
+        self.declared += other.declared;
+        self.sources_lost += other.sources_lost;
     }
 }
 
@@ -120,61 +137,15 @@ pub struct Cluster {
     switches: Vec<SwitchNode>,
     /// By job, then lane.
     servers: Vec<Server>,
+    /// When each server is to look at those who are late.
+    server_wakes: Vec<Option<Time>>,
+    /// What was taken so far: everybody must take the same.
+    sums: Sums,
     links: BTreeMap<(Node, Node), Link>,
     /// Where nobody but the caller carries packets and lets time pass.
     by_hand: Option<Vec<Sent>>,
     random: Random,
     summary: Summary,
-}
-
-/// The tensors of one lane: contributions are computed, sums are checked.
-struct Memory<'a> {
-    job: &'a JobPlan,
-    lane: u16,
-    rank: u16,
-    wrong: Option<String>,
-}
-
-impl<'a> Memory<'a> {
-    fn submission(&self, id: BlockId) -> &'a Submission {
-        &self.job.collectives[id.collective as usize]
-    }
-}
-
-impl Tensors for Memory<'_> {
-    fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]) {
-        let submission = self.submission(id);
-        let words = (0..).map(|element| oracle::contribution(self.job, self.lane, self.rank, submission, id, element));
-        for (word, bytes) in words.zip(payload.chunks_exact_mut(4)) {
-            if format == ElementFormat::Fixed32 {
-                fanin_numeric::static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
-            } else {
-                bytes.copy_from_slice(&word.to_be_bytes());
-            }
-        }
-    }
-
-    fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]) {
-        let submission = self.submission(id);
-        let elements = submission.shape.elements_of(id.block).1;
-        let shard = submission.shape.shard(id.block);
-        let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.rank);
-        if payload.len() / 4 != usize::from(if receives { elements } else { 0 }) {
-            self.wrong = Some(format!("rank {}: {} bytes for {id:?}", self.rank, payload.len()));
-        }
-        let must_be_float = submission.scaled
-            && !payload.is_empty()
-            && oracle::must_be_float(self.job, self.lane, submission, id, elements.into());
-        if must_be_float && format != ElementFormat::Float32 {
-            self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
-        }
-        for (element, bytes) in payload.chunks_exact(4).enumerate() {
-            let got = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, format, got) {
-                self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {got:#x}", self.rank));
-            }
-        }
-    }
 }
 
 impl Cluster {
@@ -189,6 +160,8 @@ impl Cluster {
             endpoints: Vec::new(),
             switches: Vec::new(),
             servers: Vec::new(),
+            server_wakes: Vec::new(),
+            sums: Sums::default(),
             links: BTreeMap::new(),
             by_hand: None,
             summary: Summary::default(),
@@ -206,6 +179,7 @@ impl Cluster {
         for (index, job) in jobs.iter().enumerate() {
             for lane in 0..job.lane_count {
                 self.servers.push(Server::new(server_config(job, lane, self.scenario.slot_count)));
+                self.server_wakes.push(None);
             }
             for rank in 0..job.tree.worker_count() {
                 let way = job.tree.way(rank);
@@ -216,6 +190,11 @@ impl Cluster {
                 for lane in 0..job.lane_count {
                     self.add_endpoint(index, rank, lane, switch, starts);
                 }
+            }
+        }
+        for (job, plan) in jobs.iter().enumerate() {
+            if let (Some((_, at)), Some(after)) = (plan.death, plan.goes_on_after) {
+                self.schedule(at + after, Event::SetUpAgain { job });
             }
         }
         if let Some(at) = self.scenario.switch_restart {
@@ -299,9 +278,10 @@ impl Cluster {
         endpoint.completed == self.scenario.jobs[endpoint.job].collectives.len() as u64
     }
 
-    /// A job without one of its workers stands still.
+    /// A job without one of its workers stands still, unless it is set up again.
     fn cannot_finish(&self, endpoint: &Endpoint) -> bool {
-        self.scenario.jobs[endpoint.job].death.is_some_and(|(_, at)| at <= self.now)
+        let job = &self.scenario.jobs[endpoint.job];
+        job.death.is_some_and(|(rank, at)| at <= self.now && (job.goes_on_after.is_none() || rank == endpoint.rank))
     }
 
     pub(super) fn step(&mut self, event: Event) -> Result<(), String> {
@@ -327,6 +307,14 @@ impl Cluster {
                 self.endpoints[worker].is_alive = false;
                 Ok(())
             }
+            Event::WakeServer { server } => {
+                self.server_wakes[server] = None;
+                self.servers[server].handle_timeout(self.now);
+                self.drain_server(server);
+                Ok(())
+            }
+            Event::SetUpAgain { job } => self.set_up_again(job),
+            Event::TellWorker { worker } => self.tell_worker(worker),
             Event::RestartSwitches => {
                 for switch in &mut self.switches {
                     switch.program = fresh_program(&self.scenario, switch.depth);
@@ -369,6 +357,8 @@ impl Cluster {
         switch.passed += u64::from(!matches!(verdict, Verdict::Drop(_) | Verdict::Refuse { .. }));
         match verdict {
             Verdict::Drop(_) => {}
+            // Somebody has not been told yet that his job was set up again.
+            Verdict::Refuse { reason: DropReason::StaleToken, .. } if self.somebody_goes_on() => {}
             Verdict::Refuse { reason, .. } => return Err(format!("switch {number} refuses {from:?}: {reason}")),
             Verdict::Up { bytes } => {
                 let to = parent.map_or_else(|| self.server_of(&output[..bytes]), |parent| Some(Node::Switch(parent)));
@@ -399,12 +389,20 @@ impl Cluster {
     }
 
     fn at_server(&mut self, number: usize, packet: &[u8]) -> Result<(), String> {
-        self.servers[number].handle_packet(packet);
+        self.servers[number].handle_packet(self.now, packet);
+        self.drain_server(number);
+        Ok(())
+    }
+
+    fn drain_server(&mut self, number: usize) {
         let mut output = [0; DATAGRAM_BYTES_MAX];
         while let Some(transmit) = self.servers[number].poll_transmit(&mut output) {
             self.send(Node::Server(number), Node::Switch(0), &output[..transmit.bytes]);
         }
-        Ok(())
+        if let (Some(due), None) = (self.servers[number].poll_timeout(), self.server_wakes[number]) {
+            self.server_wakes[number] = Some(due);
+            self.schedule(due.max(self.now), Event::WakeServer { server: number });
+        }
     }
 
     fn at_worker(&mut self, number: usize, packet: Option<&[u8]>) -> Result<(), String> {
@@ -413,7 +411,13 @@ impl Cluster {
             return Ok(());
         }
         let job = &self.scenario.jobs[endpoint.job];
-        let mut memory = Memory { job, lane: endpoint.lane, rank: endpoint.rank, wrong: None };
+        if let Some((_, from, until)) = job.pause.filter(|&(rank, ..)| rank == endpoint.rank)
+            && (from..until).contains(&self.now)
+        {
+            self.schedule(until, Event::Wake { worker: number });
+            return Ok(());
+        }
+        let mut memory = Memory::new(job, endpoint.lane, endpoint.rank, self.now, &mut self.sums);
         if let Some(packet) = packet {
             let is_reply = answers_probe(&endpoint.config, ELEMENT_COUNT_MAX, packet);
             endpoint.has_probed |= is_reply;
@@ -426,6 +430,7 @@ impl Cluster {
         while let Some(bytes) = endpoint.worker.poll_transmit(self.now, &mut memory, &mut output) {
             outgoing.push(output[..bytes].to_vec());
         }
+        self.summary.declared += memory.declared;
         if let Some(wrong) = memory.wrong {
             return Err(wrong);
         }
@@ -435,6 +440,8 @@ impl Cluster {
                     endpoint.completed += 1;
                     self.summary.completed += 1;
                 }
+                WorkerEvent::SourceLost { .. } => self.summary.sources_lost += 1,
+                WorkerEvent::Refused { reason: DropReason::StaleToken, .. } if job.goes_on_after.is_some() => {}
                 WorkerEvent::Refused { reason, .. } => return Err(format!("worker {number} is refused: {reason}")),
             }
         }
@@ -458,7 +465,8 @@ impl Cluster {
                 return Err(format!("the Probe of worker {number} was not answered although nothing was lost"));
             }
             let counters = endpoint.worker.counters();
-            let resends = counters.resends_overtaken + counters.resends_timeout + counters.resends_float;
+            let again = counters.resends_overtaken + counters.resends_timeout + counters.resends_float;
+            let resends = again + counters.resends_around;
             self.summary.fragments += counters.fragments;
             self.summary.resends += resends;
             self.summary.remapped += counters.remapped;
@@ -485,6 +493,7 @@ impl Cluster {
             self.summary.whole += server.counters().chunks_whole;
             self.summary.chunks += server.counters().chunks;
             self.summary.saturated += server.counters().saturated;
+            self.summary.in_part += server.counters().completed_in_part;
         }
         self.summary.lost = self.links.values().map(|link| link.counters().lost).sum();
         // A chunk that is summed twice, or past its switch, is overtaken by those behind it.
@@ -521,6 +530,7 @@ fn server_config(job: &JobPlan, lane: u16, slot_count: u16) -> ServerConfig {
         slot_count,
         window_max: job.window_max,
         element_count_max: ELEMENT_COUNT_MAX,
+        stragglers: job.stragglers,
     }
 }
 

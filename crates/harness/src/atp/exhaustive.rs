@@ -342,7 +342,7 @@ impl State {
             Node::Server(server) => {
                 let part = &mut self.servers[usize::from(server)];
                 let sent = part.change(hash_server, |server| {
-                    server.handle_packet(&packet.bytes);
+                    server.handle_packet(Time::ZERO, &packet.bytes);
                     let mut buffer = [0; DATAGRAM_BYTES_MAX];
                     std::iter::from_fn(|| server.poll_transmit(&mut buffer).map(|sent| buffer[..sent.bytes].to_vec()))
                         .collect::<Vec<_>>()
@@ -494,6 +494,7 @@ fn server(scope: &Scope, job: u8) -> Server {
         slot_count: scope.slots,
         window_max: scope.window_max,
         element_count_max: 1,
+        stragglers: None,
     })
 }
 

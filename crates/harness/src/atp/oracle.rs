@@ -1,5 +1,6 @@
 //! What a chunk's sum must be, by arithmetic of its own.
 
+use fanin_protocol::atp::Missing;
 use fanin_protocol::stream::{BlockId, Submission};
 use fanin_wire::Operator;
 use fanin_wire::atp::ElementFormat;
@@ -33,35 +34,53 @@ fn float(word: u32, dice: u32) -> f32 {
     }
 }
 
-/// Whether `got` is the sum of the block's element in this format.
+/// One element of a sum that came.
+pub struct Got {
+    /// What its bits mean.
+    pub format: ElementFormat,
+    pub bits: u32,
+}
+
+/// Whether `got` is the sum of the block's element.
 pub fn is_sum(
     job: &JobPlan,
     lane: u16,
     submission: &Submission,
     id: BlockId,
     element: u64,
-    format: ElementFormat,
-    got: u32,
+    got: Got,
+    missing: &Missing,
 ) -> bool {
-    let ranks = 0..job.tree.worker_count();
-    let words = ranks.map(|rank| contribution(job, lane, rank, submission, id, element));
-    match format {
-        ElementFormat::Int32 => words.reduce(|a, b| combine(submission.operator, a, b)) == Some(got),
-        ElementFormat::Fixed32 => fixed(words) == Some(i64::from(got as i32)),
+    let words = contributors(job, missing).map(|rank| contribution(job, lane, rank, submission, id, element));
+    match got.format {
+        ElementFormat::Int32 => words.reduce(|a, b| combine(submission.operator, a, b)) == Some(got.bits),
+        ElementFormat::Fixed32 => fixed(words) == Some(i64::from(got.bits as i32)),
         ElementFormat::Float32 => {
             let sum = words.map(|word| f64::from(f32::from_bits(word))).sum::<f64>() as f32;
-            let got = f32::from_bits(got);
+            let got = f32::from_bits(got.bits);
             sum == got || (sum.is_nan() && got.is_nan())
         }
     }
 }
 
 /// Whether the block can only be summed as floats: some value or the whole sum does not fit.
-pub fn must_be_float(job: &JobPlan, lane: u16, submission: &Submission, id: BlockId, elements: u64) -> bool {
+pub fn must_be_float(
+    job: &JobPlan,
+    lane: u16,
+    submission: &Submission,
+    id: BlockId,
+    elements: u64,
+    missing: &Missing,
+) -> bool {
     (0..elements).any(|element| {
-        let ranks = 0..job.tree.worker_count();
-        fixed(ranks.map(|rank| contribution(job, lane, rank, submission, id, element))).is_none()
+        fixed(contributors(job, missing).map(|rank| contribution(job, lane, rank, submission, id, element))).is_none()
     })
+}
+
+/// The ranks whose contributions a sum is declared to hold.
+pub fn contributors<'a>(job: &JobPlan, missing: &'a Missing) -> impl Iterator<Item = u16> + use<'a> {
+    let bits = missing.ranks.unwrap_or(0);
+    (0..job.tree.worker_count()).filter(move |rank| bits >> rank & 1 == 0)
 }
 
 fn combine(operator: Operator, a: u32, b: u32) -> u32 {

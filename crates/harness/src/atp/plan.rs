@@ -1,7 +1,7 @@
 //! What a scenario is made of.
 
 use fanin_link::{LinkConfig, Random};
-use fanin_protocol::atp::{CongestionControl, Indexing, Tree, Way};
+use fanin_protocol::atp::{CongestionControl, Indexing, Stragglers, Tree, Way};
 use fanin_protocol::stream::{Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::{ElementFormat, Operator};
@@ -37,6 +37,12 @@ pub struct JobPlan {
     pub skew_max: Span,
     /// This rank ends suddenly.
     pub death: Option<(u16, Time)>,
+    /// And the job is set up again on those that are left, this much later.
+    pub goes_on_after: Option<Span>,
+    /// What the servers do about workers that are late.
+    pub stragglers: Option<Stragglers>,
+    /// This rank does nothing for a while.
+    pub pause: Option<(u16, Time, Time)>,
 }
 
 /// All that a simulation is made from.
@@ -67,7 +73,12 @@ impl Scenario {
         let calm = random.chance(100_000);
         let job_count = if calm { 1 } else { *random.choose(&[1, 1, 2, 2, 3]) };
         let link = link(&mut random, calm);
-        let jobs = (0..job_count).map(|number| job(&mut random, number, calm, CONTRIBUTIONS_AIM)).collect();
+        let jobs = (0..job_count).map(|number| job(&mut random, number, calm, CONTRIBUTIONS_AIM));
+        let mut jobs: Vec<JobPlan> = jobs.collect();
+        if !calm {
+            let mut random = Random::new(seed ^ 0x10_55);
+            jobs.iter_mut().for_each(|job| lose_and_be_late(&mut random, job));
+        }
         Scenario {
             seed,
             jobs,
@@ -151,6 +162,33 @@ fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> 
         collectives,
         skew_max: if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(3)) },
         death,
+        goes_on_after: None,
+        stragglers: None,
+        pause: None,
+    }
+}
+
+/// Jobs that go on without a worker, for good or for a while.
+fn lose_and_be_late(random: &mut Random, job: &mut JobPlan) {
+    let worker_count = job.tree.worker_count();
+    if worker_count == 1 {
+        return;
+    }
+    let (rank, other) = (random.below(worker_count.into()) as u16, random.below(worker_count.into()) as u16);
+    if job.death.is_some() && random.flip() || random.chance(250_000) {
+        let at = Time::ZERO + random.span_up_to(Span::from_ms(5));
+        job.death = job.death.or(Some((rank, at)));
+        job.goes_on_after = Some(random.span_up_to(Span::from_ms(20)));
+    }
+    if random.chance(250_000) {
+        let from = Time::ZERO + random.span_up_to(Span::from_ms(5));
+        job.pause = Some((other, from, from + random.span_up_to(Span::from_ms(60))));
+        job.stragglers = Some(Stragglers {
+            after: Span::from_us(random.within(200, 8_000)),
+            share_min_percent: *random.choose(&[0, 50, 75]),
+            rest_of_collective: random.flip(),
+            chunks_kept: 2 * job.window_max * *random.choose(&[1, 2, 64]),
+        });
     }
 }
 

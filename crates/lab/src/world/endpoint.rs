@@ -68,9 +68,11 @@ impl Endpoint {
 
     pub fn poll_event(&mut self) -> Option<Outcome> {
         match &mut self.worker {
-            Worker::Atp(worker) => worker.poll_event().map(|event| match event {
-                atp::Event::Completed { .. } => Outcome::Completed,
-                atp::Event::Refused { reason, .. } => Outcome::Refused(reason),
+            Worker::Atp(worker) => std::iter::from_fn(|| worker.poll_event()).find_map(|event| match event {
+                atp::Event::Completed { .. } => Some(Outcome::Completed),
+                // Nobody is lost here.
+                atp::Event::SourceLost { .. } => None,
+                atp::Event::Refused { reason, .. } => Some(Outcome::Refused(reason)),
             }),
             Worker::Static(worker) => worker.poll_event().map(|event| match event {
                 switchml::Event::Completed { .. } | switchml::Event::NonFinite(_) => Outcome::Completed,

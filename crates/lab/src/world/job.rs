@@ -150,6 +150,7 @@ pub(super) fn server(spec: &JobSpec, id: u32, slot_count: u16, element_count_max
         slot_count: spec.slot_count(slot_count),
         window_max: *window_max,
         element_count_max,
+        stragglers: None,
     };
     Some(Server::new(config))
 }

@@ -213,7 +213,7 @@ impl World {
         let up = self.link_names().host_up(host);
         let number = usize::from(flight.job);
         if let Some(server) = &mut self.jobs[number].server {
-            server.handle_packet(self.packets.get(flight.packet));
+            server.handle_packet(self.now, self.packets.get(flight.packet));
         }
         loop {
             let server = self.jobs[number].server.as_mut();

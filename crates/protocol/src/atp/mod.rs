@@ -4,6 +4,7 @@
 //! [`Switch`] is the program of each switch on the way, [`Worker`] and [`Server`] are the endpoints of one lane.
 
 mod index;
+mod missing;
 mod probe;
 mod server;
 mod switch;
@@ -11,10 +12,11 @@ mod tree;
 mod worker;
 
 pub use index::{Indexing, rehash};
+pub use missing::Missing;
 pub use probe::{answers_probe, write_probe};
-pub use server::{Server, ServerConfig, ServerCounters, Transmit, refuse_stray};
+pub use server::{Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,
 };
 pub use tree::{Tree, TreeError, Way};
-pub use worker::{CongestionControl, Event, Tensors, Worker, WorkerConfig, WorkerCounters};
+pub use worker::{CongestionControl, Event, SetUp, Tensors, Worker, WorkerConfig, WorkerCounters};

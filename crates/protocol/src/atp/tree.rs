@@ -22,7 +22,10 @@ pub struct Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     level_count: u8,
+    /// By rank. What stands for a worker that was lost means nothing.
     ways: Vec<Way>,
+    /// Workers that were lost.
+    lost: Contributed,
 }
 
 /// Why ways are not those of a tree.
@@ -75,21 +78,65 @@ impl Tree {
     /// # Errors
     /// The first contradiction.
     pub fn new(level_count: u8, ways: Vec<Way>) -> Result<Tree, TreeError> {
+        Tree::with_lost(level_count, ways, Contributed::default())
+    }
+
+    /// A tree of these ways, by rank, but for workers that were lost, whose ways are not looked at.
+    ///
+    /// # Errors
+    /// The first contradiction; [`TreeError::WorkerCount`] if nobody is left.
+    pub fn with_lost(level_count: u8, ways: Vec<Way>, lost: Contributed) -> Result<Tree, TreeError> {
         if ways.is_empty() || ways.len() > usize::from(WORKERS_PER_JOB_MAX) {
             return Err(TreeError::WorkerCount);
         }
         if level_count == 0 || usize::from(level_count) > LEVEL_COUNT_MAX {
             return Err(TreeError::LevelCount);
         }
-        for (rank, way) in ways.iter().enumerate() {
-            check_way(rank as u16, way, level_count)?;
-            for (other, earlier) in ways[..rank].iter().enumerate() {
-                if contradict(way, earlier, level_count) {
-                    return Err(TreeError::Contradiction { rank: rank as u16, other: other as u16 });
+        let left: Vec<u16> = lost.missing(ways.len() as u16).collect();
+        if left.is_empty() {
+            return Err(TreeError::WorkerCount);
+        }
+        for (place, &rank) in left.iter().enumerate() {
+            let way = &ways[usize::from(rank)];
+            check_way(rank, way, level_count)?;
+            for &other in &left[..place] {
+                if contradict(way, &ways[usize::from(other)], level_count) {
+                    return Err(TreeError::Contradiction { rank, other });
                 }
             }
         }
-        Ok(Tree { level_count, ways })
+        Ok(Tree { level_count, ways, lost })
+    }
+
+    /// The tree without a worker that was lost (ATP App. A.3). Its switch has one child less, and those behind it move up; a
+    /// switch without children is itself taken from the one above. Ranks and levels stay as they are.
+    ///
+    /// # Errors
+    /// [`TreeError::WorkerCount`] if nobody is left.
+    pub fn without(&self, rank: u16) -> Result<Tree, TreeError> {
+        let mut tree = self.clone();
+        if tree.lost.contains(rank) {
+            return Ok(tree);
+        }
+        tree.lost.insert(rank);
+        if tree.left_count() == 0 {
+            return Err(TreeError::WorkerCount);
+        }
+        let gone = *self.way(rank);
+        for level in gone.level..self.level_count {
+            let at = usize::from(level);
+            for other in self.lost.missing(self.worker_count()) {
+                if self.way(other).meets(&gone, level, self.level_count) {
+                    let way = &mut tree.ways[usize::from(other)];
+                    way.fan_in[at] -= 1;
+                    way.children[at] -= u8::from(way.children[at] > gone.children[at]);
+                }
+            }
+            if gone.fan_in[at] > 1 {
+                break;
+            }
+        }
+        Ok(tree)
     }
 
     /// All workers at one switch, which is the server's too.
@@ -124,12 +171,22 @@ impl Tree {
         self.level_count
     }
 
-    /// Workers.
+    /// Workers, those that were lost included: ranks are below it.
     pub fn worker_count(&self) -> u16 {
         self.ways.len() as u16
     }
 
-    /// A worker's way.
+    /// Workers that were lost.
+    pub fn lost(&self) -> &Contributed {
+        &self.lost
+    }
+
+    /// Workers that are left.
+    pub fn left_count(&self) -> u16 {
+        self.worker_count() - self.lost.count()
+    }
+
+    /// A worker's way; of a lost one, what it was.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -149,10 +206,11 @@ impl Tree {
         if lowest == levels.len() {
             return workers;
         }
-        for (rank, way) in self.ways.iter().enumerate() {
+        for rank in self.lost.missing(self.worker_count()) {
+            let way = self.way(rank);
             let from = lowest.max(usize::from(way.level));
             if (from..levels.len()).all(|level| levels[level] >> way.children[level] & 1 == 1) {
-                workers.insert(rank as u16);
+                workers.insert(rank);
             }
         }
         workers
@@ -215,6 +273,26 @@ mod tests {
         assert_eq!(set(&tree, [0, 0b1111, 0, 0]), [0, 1, 2, 3, 4, 5]);
         assert!(set(&tree, [0; 4]).is_empty());
         assert!(set(&tree, [0b100, 0b01, 0, 0]).is_empty(), "no such child");
+    }
+
+    #[test]
+    fn without_a_worker_the_others_move_up() {
+        let tree = Tree::racks(&[2, 1, 1], 1).unwrap();
+        let left = tree.without(0).unwrap();
+        assert_eq!((left.worker_count(), left.left_count()), (5, 4));
+        assert_eq!((left.way(1).children, left.way(1).fan_in), (pair(0, 0), pair(1, 4)));
+        assert_eq!(set(&left, [0b1, 0b1111, 0, 0]), [1, 2, 3, 4], "a lost worker is in no sum");
+        // A rack without workers is no child of the root any more.
+        let left = left.without(2).unwrap();
+        assert_eq!((left.way(3).children, left.way(3).fan_in), (pair(0, 1), pair(1, 3)));
+        assert_eq!((left.way(4).children, left.way(4).fan_in), (pair(0, 2), pair(0, 3)));
+        assert_eq!(set(&left, [0, 0b111, 0, 0]), [1, 3, 4]);
+        // What is left is a tree by the rules of any other.
+        let ways = (0..5).map(|rank| *left.way(rank)).collect();
+        assert_eq!(Tree::with_lost(2, ways, *left.lost()).unwrap(), left);
+        let last = left.without(1).unwrap().without(3).unwrap();
+        assert_eq!(last.way(4).fan_in, pair(0, 1));
+        assert_eq!(last.without(4), Err(TreeError::WorkerCount));
     }
 
     #[test]

@@ -218,6 +218,7 @@ impl State {
     fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Install(assignment) => self.order(Order::Install(Box::new(assignment))),
+            Effect::SetUpAgain(assignment) => self.order(Order::SetUpAgain(Box::new(assignment))),
             Effect::Remove { job_id } => self.order(Order::Remove(job_id)),
             Effect::Admit { ticket, assignment } => self.answer(ticket, Ok(assignment)),
             Effect::Refuse { ticket, error } => self.answer(ticket, Err(error)),

@@ -15,6 +15,7 @@ use crate::dataplane_api::{AtpInstall, Dataplane, JobInstall, RackInstall};
 
 pub(super) enum Order {
     Install(Box<Assignment>),
+    SetUpAgain(Box<Assignment>),
     Remove(u32),
     /// Dropped when everything before it is done.
     Confirm(Sender<()>),
@@ -57,6 +58,7 @@ impl Dispatcher {
                 }
                 assignment.job_id as u8
             }
+            Order::SetUpAgain(assignment) => assignment.job_id as u8,
             Order::Remove(job_id) => *job_id as u8,
             Order::Confirm(done) => {
                 let confirm = |queue: &Sender<Order>| drop(queue.send(Order::Confirm(done.clone())));
@@ -90,6 +92,7 @@ impl Hands {
     fn carry_out(&self, order: Order) {
         match order {
             Order::Install(assignment) => self.install(&assignment),
+            Order::SetUpAgain(assignment) => self.set_up_again(&assignment),
             Order::Remove(job_id) => {
                 self.remove(job_id);
                 tracing::info!(job_id, "job removed");
@@ -107,6 +110,25 @@ impl Hands {
         }
         if let Some(core) = self.core.upgrade() {
             core.with(|state, now_ms| state.registry.install_done(now_ms, job_id, outcome));
+        }
+    }
+
+    /// The job goes on without a rank: switches begin anew with the new tree, servers keep what they have. A switch that stays
+    /// takes its new part in place of the old one, so that it is never without one when the root renews it.
+    fn set_up_again(&self, assignment: &Assignment) {
+        let (job_id, token) = (assignment.job_id, assignment.job_token);
+        self.dataplane.remove(job_id);
+        let replace = |known: &mut Assignment| std::mem::replace(known, assignment.clone());
+        let old = self.shared.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&job_id).map(replace);
+        let is_left = |place: &usize| !others(assignment).any(|other| other == *place);
+        self.relays.remove(job_id, old.iter().flat_map(others).filter(is_left));
+        let outcome = self.install_everywhere(assignment);
+        match &outcome {
+            Ok(()) => tracing::warn!(job_id, "job set up again without a lost rank"),
+            Err(error) => tracing::error!(job_id, error, "job not set up again"),
+        }
+        if let Some(core) = self.core.upgrade() {
+            core.with(|state, now_ms| state.registry.set_up_again_done(now_ms, job_id, token, outcome));
         }
     }
 
@@ -133,7 +155,7 @@ impl Hands {
         self.dataplane.remove(job_id);
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner).remove(&job_id);
         let Some(assignment) = shared else { return };
-        self.relays.remove(job_id, assignment.parts());
+        self.relays.remove(job_id, others(&assignment));
         if let (Some(core), Some(atp)) = (self.core.upgrade(), &assignment.atp) {
             standing(atp).into_iter().for_each(|server| core.order_to_remove(server, job_id));
         }
@@ -143,6 +165,11 @@ impl Hands {
 /// Whether others than the data plane take part.
 fn is_shared(assignment: &Assignment) -> bool {
     assignment.parts().len() > 1 || assignment.atp.as_ref().is_some_and(|atp| !standing(atp).is_empty())
+}
+
+/// Places of the switches other than this one.
+fn others(assignment: &Assignment) -> impl Iterator<Item = usize> {
+    assignment.parts().iter().skip(1).map(|part| part.switch)
 }
 
 /// The servers of their own that serve a job, each once.

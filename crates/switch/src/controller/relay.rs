@@ -9,7 +9,7 @@ use fanin_control::proto::{
     Capacity, IncompleteSlot, JobState, JobStatus, RelayChild, RelayInspection, RelayInstall, RelayLane, RelayPart,
     RelayReceiver, SlotUse,
 };
-use fanin_control::registry::{JobShape, Limits, slot_memory_bytes};
+use fanin_control::registry::{Absences, JobShape, Limits, slot_memory_bytes};
 use fanin_control::{Algorithm, ControlError, ErrorCode, WireFormat};
 use fanin_wire::atp::LEVEL_COUNT_MAX;
 use fanin_wire::generated::ATP_FAN_IN_MAX;
@@ -96,12 +96,15 @@ impl Core {
                 "this switch is not below the root of a topology: start it with --topology and --name",
             ));
         }
-        if self.is_draining() {
-            return Err(refused("this switch is draining"));
-        }
         let limits = self.read(|state, _| state.registry.limits().clone());
         let install = checked(job, &limits)?;
+        let is_draining = self.is_draining();
         let mut jobs = self.relayed.lock();
+        // A job that goes on without a rank is not a new one.
+        let takes_part = jobs.get(&(job.job_id as u8)).is_some_and(|old| old.install.job_id == job.job_id);
+        if is_draining && !takes_part {
+            return Err(refused("this switch is draining"));
+        }
         if let Some(old) = jobs.remove(&(job.job_id as u8)) {
             self.dataplane.remove(old.install.job_id);
         }
@@ -185,6 +188,7 @@ fn memory(job: &RelayInstall) -> u64 {
         lane_count: job.lane_count as u16,
         wire_format: WireFormat::FaninV1,
         algorithm: job.algorithm(),
+        absences: Absences::default(),
     };
     slot_memory_bytes(&shape, job.slots_per_lane, job.element_count_max as u16)
 }

@@ -53,10 +53,10 @@ impl Relays {
         self.tell_all(installs.collect(), |client, install| client.install_relay(install.clone()))
     }
 
-    /// Has them take part no longer. Who cannot be reached has nothing left to do, or ends its part with the lease.
-    pub(super) fn remove(&self, job_id: u32, parts: &[TreePart]) {
-        let others = parts.iter().skip(1).map(|part| (part.switch, job_id)).collect();
-        if let Err(why) = self.tell_all(others, |client, job_id| client.remove_relay(*job_id)) {
+    /// Has switches at these places take part no longer. Who cannot be reached has nothing left to do, or ends its part with the lease.
+    pub(super) fn remove(&self, job_id: u32, places: impl Iterator<Item = usize>) {
+        let told = places.map(|place| (place, job_id)).collect();
+        if let Err(why) = self.tell_all(told, |client, job_id| client.remove_relay(*job_id)) {
             tracing::warn!(job_id, why, "a switch was not told that a job has ended");
         }
     }
@@ -120,12 +120,12 @@ impl Relays {
                 Ok(unknown) => {
                     answered_last = Instant::now();
                     let why = "it has been restarted, or could not hear the root for a while";
-                    lose(&core, &unknown, &format!("{} takes no part in the job any more: {why}", name(switch)));
+                    lose(&core, place, &unknown, &format!("{} takes no part in the job any more: {why}", name(switch)));
                 }
-                Err(why) if has_ended(switch) => lose(&core, &jobs, &why),
+                Err(why) if has_ended(switch) => lose(&core, place, &jobs, &why),
                 // Workers' datagrams may still pass; after that long nobody knows.
                 Err(why) if answered_last.elapsed() * 2 >= self.lease => {
-                    lose(&core, &jobs, &format!("{why}, for {:.1} s", answered_last.elapsed().as_secs_f64()));
+                    lose(&core, place, &jobs, &format!("{why}, for {:.1} s", answered_last.elapsed().as_secs_f64()));
                 }
                 Err(why) => tracing::warn!(why, "a switch below this one does not answer"),
             }
@@ -172,8 +172,10 @@ fn receiver(child: Option<u16>) -> RelayReceiver {
     RelayReceiver { child: child.map(u32::from) }
 }
 
-fn lose(core: &Core, jobs: &[u32], detail: &str) {
-    for &job_id in jobs {
+/// A job that goes on without a rank may have let go of the switch meanwhile, and is not concerned.
+fn lose(core: &Core, place: usize, jobs: &[u32], detail: &str) {
+    let over = core.read(|state, _| state.registry.jobs_over(place));
+    for &job_id in jobs.iter().filter(|job_id| over.contains(job_id)) {
         tracing::error!(job_id, detail, "a switch of the job is lost");
         core.with(|state, now_ms| state.registry.relay_lost(now_ms, job_id, detail));
     }

@@ -132,12 +132,15 @@ impl Core {
             window_max: assignment.slots_per_lane,
             atp: Some(atp.to_proto()),
             lanes: atp.lanes_of_standing(server).into_iter().map(u32::from).collect(),
+            stragglers: assignment.shape.absences.stragglers.map(|policy| policy.to_proto()),
         };
         let (answer, answered) = std::sync::mpsc::channel();
         let label = self.with(|state, _| {
             let standing = state.servers.get_mut(&server)?;
             standing.waiting.insert(job_id, answer);
-            standing.job_ids.push(job_id);
+            if !standing.job_ids.contains(&job_id) {
+                standing.job_ids.push(job_id);
+            }
             let _ = standing.orders.send(Ok(ServerOrder { kind: Some(server_order::Kind::Serve(job)) }));
             Some(standing.label.clone())
         });

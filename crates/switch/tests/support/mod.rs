@@ -99,6 +99,7 @@ pub fn parameters(job_name: &str, rank: u16, world_size: u16) -> JoinParameters 
         algorithm: Algorithm::Switchml,
         server_ports: Vec::new(),
         switch_name: String::new(),
+        absences: Default::default(),
     }
 }
 

@@ -72,7 +72,7 @@ impl Cluster {
                 let server = &mut self.servers[number];
                 let before = hash_of(|hasher| server.hash_state(hasher));
                 let drops: u64 = server.counters().drops.iter().sum();
-                server.handle_packet(packet);
+                server.handle_packet(self.now, packet);
                 let mut output = [0; DATAGRAM_BYTES_MAX];
                 // A Refusal at most, which nobody waits for.
                 while server.poll_transmit(&mut output).is_some() {}

@@ -68,6 +68,7 @@ impl AtpTarget for AtpProgramTarget {
                 slot_count: self.config.slot_count,
                 window_max: spec.window_max,
                 element_count_max: self.config.element_count_max,
+                stragglers: None,
             })
         };
         self.jobs.push(Job { spec: spec.clone(), servers: (0..spec.lane_count).map(server).collect() });
@@ -126,7 +127,7 @@ impl AtpProgramTarget {
         let place = usize::from(arrival.lane).min(servers.len() - 1);
         let server = &mut servers[place];
         let before = server.counters().drops;
-        server.handle_packet(packet);
+        server.handle_packet(Time::ZERO, packet);
         let after = server.counters().drops;
         let reason = DropReason::ALL.into_iter().find(|&reason| after[reason as usize] > before[reason as usize]);
         let mut answers = Vec::new();

@@ -81,6 +81,22 @@ impl Chunk {
         self.element_count = 0;
     }
 
+    /// Forgets the contributions so far. A chunk that waits for floats goes on to do so.
+    pub fn begin_anew(&mut self, worker_count: u16) {
+        self.contributed = Contributed::default();
+        self.contributed_count = 0;
+        match &mut self.phase {
+            Phase::CollectingFloats(ranks) => *ranks = vec![None; usize::from(worker_count)],
+            Phase::Collecting | Phase::Complete => self.element_count = 0,
+        }
+    }
+
+    /// Whether its sum means something without some workers' contributions. Others are an agreement among all, or
+    /// somebody's words for all.
+    pub fn is_sum_of_floats(&self) -> bool {
+        self.element_format != ElementFormat::Int32
+    }
+
     pub fn is_complete(&self) -> bool {
         matches!(self.phase, Phase::Complete)
     }

@@ -6,6 +6,7 @@ use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
 use super::Server;
 use super::chunk::{Chunk, Phase};
 use crate::DropReason;
+use crate::atp::Missing;
 use crate::atp::switch::decide;
 
 /// A datagram for the job's switch.
@@ -67,10 +68,13 @@ impl Server {
     fn header(&self, chunk: &Chunk, receiver: u16) -> Header {
         let tree = &self.config.tree;
         let reader = if receiver == RANK_ALL { chunk.destination } else { receiver };
-        let is_reader = chunk.destination == RANK_ALL || receiver == RANK_ALL || receiver == chunk.destination;
-        let way =
-            if reader == RANK_ALL { [0; LEVEL_COUNT_MAX] } else { tree.way(reader).contributed(tree.level_count()) };
-        Header {
+        // Nobody reads what was for a worker that was lost.
+        let has_reader = chunk.destination == RANK_ALL || !tree.lost().contains(chunk.destination);
+        let is_reader =
+            has_reader && (chunk.destination == RANK_ALL || receiver == RANK_ALL || receiver == chunk.destination);
+        let is_everybody = reader == RANK_ALL || tree.lost().contains(reader);
+        let way = if is_everybody { [0; LEVEL_COUNT_MAX] } else { tree.way(reader).contributed(tree.level_count()) };
+        let mut header = Header {
             kind: Kind::Parameter,
             job_id: self.config.job_id,
             job_token: self.config.job_token,
@@ -90,7 +94,11 @@ impl Server {
             detail: 0,
             destination: chunk.destination,
             echo: 0,
+        };
+        if chunk.is_complete() {
+            Missing::from(&chunk.contributed, tree.worker_count()).write(&mut header);
         }
+        header
     }
 }
 

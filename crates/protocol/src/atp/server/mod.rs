@@ -5,6 +5,7 @@
 
 mod chunk;
 mod emit;
+mod late;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -16,11 +17,14 @@ use fanin_wire::generated::{Operator, RANK_ALL};
 use crate::DropReason;
 use crate::atp::{Tree, rehash};
 use crate::switchml::Contributed;
+use crate::time::Time;
 
 pub use emit::{Transmit, refuse_stray};
+pub use late::Stragglers;
 
 use chunk::{Chunk, Phase};
 use emit::Answer;
+use late::Late;
 
 /// Parameters of one lane's server.
 #[derive(Clone, Debug)]
@@ -39,6 +43,8 @@ pub struct ServerConfig {
     pub window_max: u32,
     /// Elements of a full block.
     pub element_count_max: u16,
+    /// What is done about workers that are late. `None`: they are waited for.
+    pub stragglers: Option<Stragglers>,
 }
 
 /// Packets of one lane by outcome.
@@ -60,6 +66,8 @@ pub struct ServerCounters {
     pub replies: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Chunks completed without workers that are in the job.
+    pub completed_in_part: u64,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -71,6 +79,7 @@ pub struct Server {
     /// By chunk index modulo their number.
     chunks: Vec<Chunk>,
     answers: VecDeque<Answer>,
+    late: Late,
     counters: ServerCounters,
 }
 
@@ -78,14 +87,16 @@ impl Server {
     /// A lane before its first chunk.
     ///
     /// # Panics
-    /// If `window_max` is not a power of two.
+    /// If `window_max` is not a power of two, or `chunks_kept` is not one, or less than two windows.
     pub fn new(config: ServerConfig) -> Server {
         assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
-        let kept = 2 * config.window_max;
+        let kept = config.stragglers.map_or(2 * config.window_max, |stragglers| stragglers.chunks_kept);
+        assert!(kept.is_power_of_two() && kept >= 2 * config.window_max, "chunks_kept must be a power of two");
         let before = |index: u32| Chunk::before(index.wrapping_sub(kept), config.element_count_max);
         Server {
             chunks: (0..kept).map(before).collect(),
             answers: VecDeque::new(),
+            late: Late::new(config.tree.worker_count()),
             counters: ServerCounters {
                 fragments: 0,
                 received_bytes: 0,
@@ -95,6 +106,7 @@ impl Server {
                 collisions: 0,
                 replies: 0,
                 saturated: 0,
+                completed_in_part: 0,
                 drops: [0; DropReason::ALL.len()],
             },
             config,
@@ -102,10 +114,10 @@ impl Server {
     }
 
     /// Handles one datagram from the job's switch; what it brings about is had from [`Server::poll_transmit`].
-    pub fn handle_packet(&mut self, datagram: &[u8]) {
+    pub fn handle_packet(&mut self, now: Time, datagram: &[u8]) {
         self.counters.received_bytes += datagram.len() as u64;
         let outcome = match Header::parse(datagram) {
-            Ok((header, payload)) => self.handle(&header, payload),
+            Ok((header, payload)) => self.handle(now, &header, payload),
             Err(error) => Err(error.into()),
         };
         if let Err(reason) = outcome {
@@ -118,11 +130,27 @@ impl Server {
         &self.counters
     }
 
+    /// The job goes on without workers that were lost (ATP App. A.3): all that is sent from now on carries another token.
+    /// What is complete stays as it is; what is not begins anew, so that no sum holds what was sent in the old tree.
+    pub fn set_up_again(&mut self, job_token: u32, tree: Tree) {
+        (self.config.job_token, self.config.tree) = (job_token, tree);
+        self.answers.clear();
+        let worker_count = self.config.tree.worker_count();
+        self.chunks.iter_mut().filter(|chunk| !chunk.is_complete()).for_each(|chunk| chunk.begin_anew(worker_count));
+    }
+
+    /// The same, as a server of the new tree is made.
+    pub fn set_up_again_as(&mut self, fresh: Server) {
+        self.set_up_again(fresh.config.job_token, fresh.config.tree);
+    }
+
     /// The oldest chunk that some workers have not contributed to, and who they are.
     pub fn oldest_incomplete(&self) -> Option<(u32, Vec<u16>)> {
         let waiting = self.chunks.iter().filter(|chunk| !chunk.is_complete());
         let oldest = waiting.min_by(|a, b| (a.chunk_index.wrapping_sub(b.chunk_index) as i32).cmp(&0))?;
-        Some((oldest.chunk_index, oldest.contributed.missing(self.config.tree.worker_count()).collect()))
+        let tree = &self.config.tree;
+        let missing = oldest.contributed.missing(tree.worker_count());
+        Some((oldest.chunk_index, missing.filter(|&rank| !tree.lost().contains(rank)).collect()))
     }
 
     /// Hashes all that decides about later packets, for the exhaustive checker.
@@ -133,10 +161,11 @@ impl Server {
             chunk.hash_sum(hasher);
         }
         self.answers.hash(hasher);
+        self.late.hash_state(hasher);
     }
 
-    fn handle(&mut self, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
-        let outcome = self.admit(header).and_then(|()| self.take(header, payload));
+    fn handle(&mut self, now: Time, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
+        let outcome = self.admit(header).and_then(|()| self.take(now, header, payload));
         if let Err(reason) = outcome
             && reason.is_refused()
             && header.kind == Kind::Fragment
@@ -173,7 +202,7 @@ impl Server {
         Ok(())
     }
 
-    fn take(&mut self, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
+    fn take(&mut self, now: Time, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
         let workers = self.config.tree.workers_in(&header.contributed);
         let worker_count = workers.count();
         if worker_count == 0 {
@@ -183,20 +212,21 @@ impl Server {
             self.answers.push_back(Answer::ProbeReply(*header));
             return Ok(());
         }
+        self.hear(header.chunk_index, &workers);
         let place = self.place(header.chunk_index);
         let ahead = header.chunk_index.wrapping_sub(self.chunks[place].chunk_index) as i32;
         if ahead < 0 {
             return Err(DropReason::StaleChunk);
         }
         if ahead > 0 {
-            self.begin(place, ahead as u32, header)?;
+            self.begin(now, place, ahead as u32, header)?;
         }
         self.same_collective(place, header)?;
         if self.chunks[place].is_complete() {
             return self.answer_again(place, header, &workers);
         }
         if matches!(self.chunks[place].phase, Phase::CollectingFloats(_)) {
-            return self.take_floats(place, header, payload, &workers);
+            return self.take_floats(now, place, header, payload, &workers);
         }
         if header.element_format == ElementFormat::Float32 {
             return Err(DropReason::BadElementFormat);
@@ -205,21 +235,25 @@ impl Server {
         let chunk = &mut self.chunks[place];
         chunk.add(header, payload);
         self.counters.aggregated += u64::from(worker_count > 1);
-        self.counters.chunks_whole += u64::from(worker_count == self.config.tree.worker_count());
-        if chunk.contributed_count == self.config.tree.worker_count() {
-            self.finish(place);
+        self.counters.chunks_whole += u64::from(worker_count == self.config.tree.left_count());
+        if self.is_whole(place) {
+            self.finish(now, place);
         }
         Ok(())
     }
 
     /// The next use of a place begins when its last one has served: who sends it has all sums up to a window before it,
     /// so that everybody has contributed there, and nobody awaits this place's old chunk any more.
-    fn begin(&mut self, place: usize, ahead: u32, header: &Header) -> Result<(), DropReason> {
-        let chunk = &mut self.chunks[place];
-        if ahead != 2 * self.config.window_max || !chunk.is_complete() {
+    fn begin(&mut self, now: Time, place: usize, ahead: u32, header: &Header) -> Result<(), DropReason> {
+        let chunk = &self.chunks[place];
+        if ahead as usize != self.chunks.len() || !chunk.is_complete() {
             return Err(DropReason::ChunkTooFarAhead);
         }
-        chunk.begin(header);
+        if !self.all_have(chunk.chunk_index) {
+            return Err(DropReason::AwaitingOthers);
+        }
+        self.chunks[place].begin(header);
+        self.watch(now, header.chunk_index);
         Ok(())
     }
 
@@ -265,6 +299,7 @@ impl Server {
     /// A worker's floats for a chunk that saturated. Who has not heard yet is told again.
     fn take_floats(
         &mut self,
+        now: Time,
         place: usize,
         header: &Header,
         payload: &[u8],
@@ -282,28 +317,32 @@ impl Server {
         self.count_in(place, header, workers)?;
         let chunk = &mut self.chunks[place];
         chunk.keep_floats(header.worker_rank, payload);
-        if chunk.contributed_count == self.config.tree.worker_count() {
-            self.finish(place);
+        if self.is_whole(place) {
+            self.finish(now, place);
         }
         Ok(())
     }
 
-    fn finish(&mut self, place: usize) {
-        let worker_count = self.config.tree.worker_count();
+    fn finish(&mut self, now: Time, place: usize) {
+        let (worker_count, left_count) = (self.config.tree.worker_count(), self.config.tree.left_count());
         let chunk = &mut self.chunks[place];
+        let chunk_index = chunk.chunk_index;
         if matches!(chunk.phase, Phase::Collecting) && chunk.is_saturated() {
             chunk.ask_for_floats(worker_count);
             self.counters.saturated += 1;
+            self.watch(now, chunk_index);
         } else {
             chunk.complete();
             self.counters.chunks += 1;
+            self.counters.completed_in_part += u64::from(chunk.contributed_count < left_count);
         }
-        self.answers.push_back(Answer::Parameter { chunk_index: chunk.chunk_index, receiver: RANK_ALL });
+        self.answers.push_back(Answer::Parameter { chunk_index, receiver: RANK_ALL });
     }
 
-    /// A worker that sends a complete chunk again has missed its Parameter.
+    /// A worker that sends a complete chunk again has missed its Parameter; one that is not in the sum was late for it.
     fn answer_again(&mut self, place: usize, header: &Header, workers: &Contributed) -> Result<(), DropReason> {
-        if !header.flags.resend || header.flags.collision {
+        let is_late = !self.chunks[place].contributed.contains_all(workers);
+        if !is_late && (!header.flags.resend || header.flags.collision) {
             return Err(DropReason::DuplicateContribution);
         }
         self.counters.replies += 1;
@@ -314,6 +353,6 @@ impl Server {
     }
 
     fn place(&self, chunk_index: u32) -> usize {
-        (chunk_index & (2 * self.config.window_max - 1)) as usize
+        chunk_index as usize & (self.chunks.len() - 1)
     }
 }

@@ -56,7 +56,7 @@ impl Worker {
         let shard = submission.shape.shard(id.block);
         let contributes = submission.contributors.sole(shard).is_none_or(|rank| rank == self.config.rank);
         let element_count = if contributes { submission.shape.elements_of(id.block).1 } else { 0 };
-        let is_again = place.attempt_count > 0;
+        let goes_past_slots = place.attempt_count > 0 || self.is_someone_late;
         let header = Header {
             kind: Kind::Fragment,
             job_id: self.config.job_id,
@@ -66,7 +66,7 @@ impl Worker {
             contributed: self.config.way.contributed(self.config.level_count),
             fan_in: self.config.way.fan_in,
             level: self.config.way.level,
-            flags: Flags { resend: is_again, is_saturated: place.is_float, ..Flags::default() },
+            flags: Flags { resend: goes_past_slots, is_saturated: place.is_float, ..Flags::default() },
             lane: self.config.lane,
             slot_index: place.slot_index,
             slot_index_next: place.slot_index,

@@ -14,6 +14,7 @@ use core::hash::{Hash, Hasher};
 use fanin_wire::atp::ElementFormat;
 
 use crate::DropReason;
+use crate::atp::{Missing, Way};
 use crate::resend_timer::ResendTimer;
 use crate::stream::{BlockId, Stream, Submission};
 use crate::time::{Span, Time};
@@ -29,6 +30,23 @@ pub trait Tensors {
     fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]);
     /// Takes the block's sum. `payload` is empty when the sum goes to another rank, and when all contributions were empty.
     fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]);
+    /// Called before [`Tensors::read_block`] of a block whose sum some workers are not in.
+    fn declare_missing(&mut self, id: BlockId, missing: &Missing) {
+        let _ = (id, missing);
+    }
+}
+
+/// What changes for a worker when its job goes on without others that were lost (ATP App. A.3).
+#[derive(Clone, Copy, Debug)]
+pub struct SetUp {
+    /// Of all packets from now on, so that none of the old tree is taken for one of the new.
+    pub job_token: u32,
+    /// This worker's way in the new tree.
+    pub way: Way,
+    /// Levels of switches.
+    pub level_count: u8,
+    /// Workers lost so far.
+    pub lost_count: u16,
 }
 
 /// Packets of one lane by outcome.
@@ -44,6 +62,11 @@ pub struct WorkerCounters {
     pub resends_float: u64,
     /// Parameters that were awaited.
     pub parameters: u64,
+    /// Parameters whose sums some workers are not in.
+    pub parameters_in_part: u64,
+    /// Sent again because the job was set up again, or because others are late and what waits for them in switches must get
+    /// to the server.
+    pub resends_around: u64,
     /// Times that the window was halved.
     pub cuts: u64,
     /// Chunks whose slot collided, by what Parameters told.
@@ -92,6 +115,10 @@ pub struct Worker {
     timer: ResendTimer,
     events: VecDeque<Event>,
     counters: WorkerCounters,
+    /// Workers that were lost: they are missing in every sum.
+    lost_count: u16,
+    /// The last sum was completed without somebody who is in the job. Slots would wait for him, so Fragments go past them.
+    is_someone_late: bool,
 }
 
 impl Place {
@@ -138,13 +165,27 @@ impl Worker {
                 resends_timeout: 0,
                 resends_float: 0,
                 parameters: 0,
+                parameters_in_part: 0,
+                resends_around: 0,
                 cuts: 0,
                 remapped: 0,
                 refusals: 0,
                 drops: [0; DropReason::ALL.len()],
             },
+            lost_count: 0,
+            is_someone_late: false,
             config,
         }
+    }
+
+    /// The job goes on in a new tree (ATP App. A.3): what is out is sent again, past the switches, where it may have been in
+    /// a slot, to the server, which has forgotten all but whole sums.
+    pub fn set_up_again(&mut self, now: Time, set_up: SetUp) {
+        self.config.job_token = set_up.job_token;
+        (self.config.way, self.config.level_count) = (set_up.way, set_up.level_count);
+        self.lost_count = set_up.lost_count;
+        self.timer.on_progress(now);
+        self.send_all_again();
     }
 
     /// Appends a collective to the stream. All workers must submit the same collectives in the same order.
@@ -210,6 +251,7 @@ impl Worker {
         self.places.iter().for_each(|place| place.slot_index.hash(hasher));
         self.stream.hash_state(hasher);
         self.timer.is_backed_off().hash(hasher);
+        (self.lost_count, self.is_someone_late).hash(hasher);
     }
 
     fn place(&self, position: u64) -> &Place {
@@ -218,6 +260,16 @@ impl Worker {
 
     fn place_mut(&mut self, position: u64) -> &mut Place {
         &mut self.places[(position & u64::from(self.config.window_max - 1)) as usize]
+    }
+
+    fn send_all_again(&mut self) {
+        for position in self.expected..self.next {
+            let place = self.place(position);
+            if !place.is_acknowledged && !place.is_queued {
+                self.counters.resends_around += 1;
+                self.queue_resend(position);
+            }
+        }
     }
 
     fn queue_resend(&mut self, position: u64) {

@@ -5,6 +5,7 @@ use fanin_wire::generated::RANK_ALL;
 
 use super::{Tensors, Worker};
 use crate::DropReason;
+use crate::atp::Missing;
 use crate::time::Time;
 
 /// Parameters in a row that are not the expected one, and mean that it is lost (ATP §3.7).
@@ -15,6 +16,12 @@ const OUT_OF_ORDER_MAX: u32 = 3;
 pub enum Event {
     /// All blocks that this lane carries of a collective have their sums.
     Completed {
+        /// The submission's `id`.
+        collective: u64,
+    },
+    /// A block's words were to come from a worker that was lost before it sent them; the collective cannot have its result.
+    /// It completes all the same.
+    SourceLost {
         /// The submission's `id`.
         collective: u64,
     },
@@ -100,7 +107,9 @@ impl Worker {
         let shard = submission.shape.shard(id.block);
         let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
         let awaited = if receives { submission.shape.elements_of(id.block).1 } else { 0 };
-        if header.element_count == awaited { Ok(()) } else { Err(DropReason::ElementCountMismatch) }
+        // Nobody who is left had anything to contribute.
+        let is_source_lost = header.element_count == 0 && Missing::read(header).count > 0;
+        if header.element_count == awaited || is_source_lost { Ok(()) } else { Err(DropReason::ElementCountMismatch) }
     }
 
     fn take_parameter(
@@ -118,14 +127,38 @@ impl Worker {
         self.out_count -= 1;
         sent_once.into_iter().for_each(|sent| self.timer.sample(now.since(sent)));
         self.timer.on_progress(now);
-        let (_, id) = self.stream.find(position).expect("an awaited chunk is in the stream");
-        tensors.read_block(id, header.element_format, payload);
+        self.read(position, header, payload, tensors);
         if let Some(collective) = self.stream.finish_block(position) {
             self.events.push_back(Event::Completed { collective });
         }
+        self.take_lateness(header);
         self.take_remap(position, header);
         self.follow_congestion(position, header.flags.ecn);
         self.take_order(now, position);
+    }
+
+    fn read(&mut self, position: u64, header: &Header, payload: &[u8], tensors: &mut impl Tensors) {
+        let (submission, id) = self.stream.find(position).expect("an awaited chunk is in the stream");
+        let missing = Missing::read(header);
+        if missing.count > 0 {
+            self.counters.parameters_in_part += 1;
+            tensors.declare_missing(id, &missing);
+            let shard = submission.shape.shard(id.block);
+            let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
+            if payload.is_empty() && receives && submission.shape.elements_of(id.block).1 > 0 {
+                self.events.push_back(Event::SourceLost { collective: id.collective });
+            }
+        }
+        tensors.read_block(id, header.element_format, payload);
+    }
+
+    /// Slots wait for all children. While somebody is late, what is in them would reach the server by time-outs only.
+    fn take_lateness(&mut self, header: &Header) {
+        let was_late = self.is_someone_late;
+        self.is_someone_late = Missing::read(header).count > self.lost_count;
+        if self.is_someone_late && !was_late {
+            self.send_all_again();
+        }
     }
 
     /// Another slot for the place of a chunk that collided.

@@ -1,0 +1,214 @@
+//! ATP jobs that go on without ranks: one that is killed, and one that is late.
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod common;
+
+use std::net::Ipv4Addr;
+use std::process::{Child, Command};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{Path, World};
+use fanin_host::{Algorithm, ErrorKind, MissingRanks, OnPeerLoss, ReduceOp, Session, SessionConfig, StragglerPolicy};
+use fanin_switch::{Config, Daemon};
+
+const WORLD_SIZE: u16 = 3;
+const LENGTH: usize = 300_000;
+/// Collectives of each rank that is left.
+const ROUNDS: usize = 24;
+/// The rank is killed after this one, while it may be in the next.
+const ROUND_OF_DEATH: usize = 6;
+const CONTROLLER: &str = "FANIN_TEST_CONTROLLER";
+const BESIDE: &str = "FANIN_TEST_BESIDE";
+/// Several times longer than the root of a topology waits between two looks at the other switches.
+const SOME_LOOKS: Duration = Duration::from_millis(1_200);
+
+fn config(controller: &str, rank: u16) -> SessionConfig {
+    SessionConfig {
+        controller: controller.into(),
+        run_id: "one".into(),
+        rank,
+        world_size: WORLD_SIZE,
+        algorithm: Algorithm::Atp,
+        element_count: Some(256),
+        ..SessionConfig::default()
+    }
+}
+
+fn going_on(controller: &str, rank: u16, beside: &str) -> SessionConfig {
+    let switch_name = Some(beside.to_string()).filter(|name| !name.is_empty());
+    SessionConfig { on_peer_loss: OnPeerLoss::Continue, switch_name, ..config(controller, rank) }
+}
+
+/// A sum of these tells who is in it.
+fn value(rank: u16) -> f32 {
+    f32::from(1u16 << rank) / 8.0
+}
+
+fn sum_of(missing: u32) -> f32 {
+    (0..WORLD_SIZE).filter(|rank| missing >> rank & 1 == 0).map(value).sum()
+}
+
+/// One all-reduce: the bits that came, and what is declared about them. Every element holds all ranks, or all but those who
+/// are declared missing.
+fn all_reduce(session: &Session, rank: u16, operator: ReduceOp) -> (Vec<u32>, MissingRanks) {
+    let mut values = vec![value(rank); LENGTH];
+    let missing = session.all_reduce(&mut values, operator).expect("completes").missing;
+    let bits = missing.ranks.expect("three ranks have bits");
+    let share = |missing: u32| match operator {
+        ReduceOp::Average => sum_of(missing) / f32::from(WORLD_SIZE - missing.count_ones() as u16),
+        _ => sum_of(missing),
+    };
+    let possible = [share(0), share(bits)];
+    for (index, got) in values.iter().enumerate() {
+        assert!(
+            possible.iter().any(|wanted| (got - wanted).abs() < 1e-6),
+            "element {index} is {got}, not {possible:?}"
+        );
+    }
+    if missing.least > 0 {
+        assert!(values.iter().all(|got| (got - possible[1]).abs() < 1e-6), "nobody's sum is whole: {missing:?}");
+    }
+    (values.iter().map(|value| value.to_bits()).collect(), missing)
+}
+
+/// Not a test: the process that the test below kills.
+#[test]
+fn a_rank_of_its_own() {
+    let Ok(controller) = std::env::var(CONTROLLER) else { return };
+    let beside = std::env::var(BESIDE).expect("set with the controller");
+    let session = Session::connect(going_on(&controller, 2, &beside)).expect("joins");
+    for _ in 0..ROUNDS {
+        let mut values = vec![value(2); LENGTH];
+        let _ = session.all_reduce(&mut values, ReduceOp::Sum);
+    }
+    panic!("nobody has killed this process");
+}
+
+fn spawn_rank(controller: &str, beside: &str) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "a_rank_of_its_own", "--nocapture"]).env(CONTROLLER, controller).env(BESIDE, beside);
+    command.spawn().expect("starts")
+}
+
+/// Rank 2 is killed, and the others go on. By rank: the switch that it is beside.
+fn kill_one_of(world: &World, beside: [&str; WORLD_SIZE as usize]) {
+    let mut child = spawn_rank(world.controller(), beside[2]);
+    let (told, dying) = channel();
+    let outcomes = std::thread::scope(|scope| {
+        let run = |rank: u16| {
+            let told = told.clone();
+            let controller = world.controller();
+            scope.spawn(move || {
+                let config = going_on(controller, rank, beside[usize::from(rank)]);
+                let session = Session::connect(config).expect("joins");
+                let mut outcomes = Vec::new();
+                for round in 0..ROUNDS {
+                    outcomes.push(all_reduce(&session, rank, ReduceOp::Sum));
+                    if round == ROUND_OF_DEATH {
+                        let _ = told.send(());
+                    }
+                }
+                // The root of a topology would notice by then if a switch had lost its part.
+                if !beside[usize::from(rank)].is_empty() {
+                    std::thread::sleep(SOME_LOOKS);
+                }
+                outcomes.push(all_reduce(&session, rank, ReduceOp::Average));
+                assert_eq!(session.stats().lost_ranks, [2]);
+                outcomes
+            })
+        };
+        let ranks = [run(0), run(1)];
+        dying.recv().expect("a round is over");
+        child.kill().expect("it still runs");
+        ranks.map(|rank| rank.join().expect("no panic"))
+    });
+    child.wait().expect("it is gone");
+    assert!(outcomes[0] == outcomes[1], "both have the same bits of the same ranks");
+    let missing: Vec<MissingRanks> = outcomes[0].iter().map(|(_, missing)| *missing).collect();
+    assert_eq!(missing[0], MissingRanks { ranks: Some(0), ..MissingRanks::default() });
+    let last = missing.last().expect("rounds");
+    assert_eq!((last.least, last.most, last.named()), (1, 1, Some(vec![2])));
+}
+
+#[test]
+fn a_rank_is_killed_and_the_others_go_on() {
+    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
+    kill_one_of(&world, [""; WORLD_SIZE as usize]);
+}
+
+/// A switch of a topology in a file, on addresses of this test process alone.
+fn placed(file: &std::path::Path, name: &str) -> Config {
+    let mut config = Config::local(Ipv4Addr::LOCALHOST.into());
+    config.topology_file = Some(file.to_path_buf());
+    config.name = Some(name.into());
+    config.placed().expect("a switch of the topology")
+}
+
+#[test]
+fn a_rank_is_killed_in_a_rack_that_stays_or_is_empty_then() {
+    let pid = std::process::id();
+    let switch = |(number, name, parent): (u8, &str, &str)| {
+        let address = Ipv4Addr::new(127, 64 | (pid >> 8) as u8 & 63, pid as u8, number);
+        format!("[[switch]]\nname = '{name}'\ncontrol = '{address}:50099'\ndata = '{address}:48864'\n{parent}")
+    };
+    let below = "parent = 'spine'\n";
+    let switches = [(10, "spine", ""), (11, "rack0", below), (12, "rack1", below)];
+    let file = std::env::temp_dir().join(format!("fanin-loss-{pid}.toml"));
+    std::fs::write(&file, switches.map(switch).concat()).expect("a temporary file");
+    let _racks = ["rack0", "rack1"].map(|name| Daemon::start_own(&placed(&file, name)).expect("own addresses"));
+    for beside in [["rack0", "rack1", "rack1"], ["spine", "rack0", "rack1"]] {
+        kill_one_of(&World::around(&placed(&file, "spine"), Path::Atp, WORLD_SIZE), beside);
+    }
+    let _ = std::fs::remove_file(&file);
+}
+
+#[test]
+fn a_late_rank_takes_the_sum_of_the_others() {
+    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
+    for rest_of_collective in [false, true] {
+        let policy = StragglerPolicy { after_us: 5_000, share_min_percent: 50, rest_of_collective };
+        let run_id = if rest_of_collective { "skip" } else { "partial" };
+        let (done, others_done) = channel();
+        let outcomes = std::thread::scope(|scope| {
+            let run = |rank: u16, wait: Option<std::sync::mpsc::Receiver<()>>| {
+                let (done, controller) = (done.clone(), world.controller());
+                scope.spawn(move || {
+                    let config =
+                        SessionConfig { stragglers: Some(policy), run_id: run_id.into(), ..config(controller, rank) };
+                    let session = Session::connect(config).expect("joins");
+                    if let Some(others) = wait {
+                        (1..WORLD_SIZE).for_each(|_| others.recv().expect("they go on without this rank"));
+                    }
+                    let late = all_reduce(&session, rank, ReduceOp::Average);
+                    let _ = done.send(());
+                    // Everything but a sum of floats waits for all.
+                    let mut ones = [1i32; 5];
+                    let whole = session.all_reduce(&mut ones, ReduceOp::Sum).expect("completes");
+                    assert_eq!((ones, whole.missing.most), ([i32::from(WORLD_SIZE); 5], 0));
+                    late
+                })
+            };
+            let ranks = [run(0, None), run(1, None), run(2, Some(others_done))];
+            ranks.map(|rank| rank.join().expect("no panic"))
+        });
+        assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "all ranks have the same bits");
+        let (_, missing) = &outcomes[2];
+        assert_eq!((missing.least, missing.most, missing.named()), (1, 1, Some(vec![2])));
+    }
+}
+
+#[test]
+fn switchml_jobs_refuse_to_go_on() {
+    let base = || SessionConfig { algorithm: Algorithm::SwitchMl, ..config("127.0.0.1:1", 0) };
+    let policy = StragglerPolicy { after_us: 1, share_min_percent: 50, rest_of_collective: false };
+    let refused = [
+        SessionConfig { on_peer_loss: OnPeerLoss::Continue, ..base() },
+        SessionConfig { stragglers: Some(policy), ..base() },
+    ];
+    for config in refused {
+        let error = Session::connect(config).err().expect("refused");
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.message.contains("use the algorithm atp"), "{error}");
+    }
+}
