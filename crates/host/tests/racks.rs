@@ -339,13 +339,14 @@ fn a_rack_that_hangs_holds_up_its_own_jobs_only() {
     let world = World::around(&tree.config("spine"), Path::Switch, 2);
     let others = World::sharing(&world, Path::Switch);
     std::thread::scope(|scope| {
-        let (started, starting) = std::sync::mpsc::channel();
         let world = &world;
-        let stuck = scope.spawn(move || {
-            started.send(()).expect("somebody waits");
-            (refused(world, beside(&["rack0"])), Instant::now())
-        });
-        starting.recv().expect("a thread");
+        let stuck = scope.spawn(move || (refused(world, beside(&["rack0"])), Instant::now()));
+        // Until its ranks have joined and its part of the rack is being asked for.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while status(&world.config(0).controller).jobs.iter().all(|job| job.job_id == 0) {
+            assert!(Instant::now() < deadline, "the job is admitted");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let ready: Vec<Instant> = (0..3)
             .flat_map(|_| {
                 let others = World::sharing(&others, Path::Switch);

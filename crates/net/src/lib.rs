@@ -63,7 +63,7 @@ pub use device::{Interface, interfaces, set_receive_offload};
 pub use error::{NetError, PortEvent};
 pub use loss::{Blackhole, Loss};
 pub use options::Options;
-pub use port::{BufferSizes, Sent, UdpPort};
+pub use port::{BufferSizes, Sent, UdpPort, max_payload};
 pub use receive::{IterMut, ReceiveBatch};
 pub use wait::{Patience, Ready, Waker, wait_any};
 

@@ -315,6 +315,13 @@ fn forbid_fragments(socket: &Socket, ipv6: bool) -> io::Result<()> {
     sys::set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
 }
 
+/// Longest UDP payload that leaves for `peer` unfragmented from an address of this host, bytes; [`UdpPort::max_payload`]
+/// without a port.
+pub fn max_payload(local: IpAddr, peer: SocketAddr) -> Result<usize, NetError> {
+    let path_mtu_bytes = probe_path_mtu(local, peer).map_err(setup("read the path MTU"))?;
+    Ok(payload_of_mtu(path_mtu_bytes, peer))
+}
+
 /// Reads the MTU from a connected socket of its own: an unconnected one has no path.
 pub(crate) fn probe_path_mtu(local: IpAddr, peer: SocketAddr) -> io::Result<usize> {
     // A mapped IPv4 peer is reached by IPv4, with IPv4's path MTU.

@@ -89,14 +89,15 @@ impl Registry {
         self.jobs.iter().filter(|(_, job)| uses(job)).map(|(job_id, _)| *job_id).collect()
     }
 
-    /// A switch between a job's workers and this one is gone: the job cannot go on.
-    pub fn relay_lost(&mut self, now_ms: u64, job_id: u32, detail: &str) {
+    /// A switch between a job's workers and this one is gone: the job cannot go on. False if it did not anyway.
+    pub fn relay_lost(&mut self, now_ms: u64, job_id: u32, detail: &str) -> bool {
         let remove_at_ms = now_ms.saturating_add(self.limits.broken_kept_ms);
-        let Some(job) = self.jobs.get_mut(&job_id) else { return };
+        let Some(job) = self.jobs.get_mut(&job_id) else { return false };
         if job.is_broken() || job.phase == JobPhase::Installing {
-            return;
+            return false;
         }
         job.phase = JobPhase::Broken { reason: detail.into(), remove_at_ms };
         self.notify_attached(job_id, &notice::Kind::RelayLost(RelayLost { detail: detail.into() }));
+        true
     }
 }

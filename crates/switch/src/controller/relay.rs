@@ -1,7 +1,7 @@
 //! A switch below the root of a topology: its part in the root's jobs.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use fanin_control::proto::{
 use fanin_control::registry::{Absences, JobShape, Limits, slot_memory_bytes};
 use fanin_control::{Algorithm, ControlError, ErrorCode, WireFormat};
 use fanin_wire::atp::LEVEL_COUNT_MAX;
-use fanin_wire::generated::ATP_FAN_IN_MAX;
+use fanin_wire::generated::{ATP_FAN_IN_MAX, ATP_HEADER_BYTES, HEADER_BYTES};
 
 use super::Core;
 use crate::dataplane_api::{AtpInstall, JobInstall, LaneInspection, LeafInstall, RackInstall};
@@ -236,6 +236,8 @@ fn checked(job: &RelayInstall, limits: &Limits) -> Result<JobInstall, ControlErr
     }
     let up: Result<Vec<SocketAddr>, _> = job.up.iter().map(|address| address.parse()).collect();
     let up = up.map_err(|_| refused("an address of the next hop is not one"))?;
+    let header_bytes = if is_atp { ATP_HEADER_BYTES } else { HEADER_BYTES };
+    check_way_up(&up, header_bytes + 4 * job.element_count_max as usize)?;
     let install = JobInstall {
         job_id: job.job_id,
         job_token: job.job_token,
@@ -264,6 +266,22 @@ fn checked(job: &RelayInstall, limits: &Limits) -> Result<JobInstall, ControlErr
         racks: Some(RackInstall::Leaf(leaf)),
         ..install
     })
+}
+
+/// A worker's Probes show what reaches its own switch; sums must also leave it for the next one.
+fn check_way_up(up: &[SocketAddr], bytes: usize) -> Result<(), ControlError> {
+    for &next in up {
+        let unspecified = if next.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let most = fanin_net::max_payload(unspecified, next).map_err(|error| refused(&error.to_string()))?;
+        if bytes > most {
+            let why = format!(
+                "the job's datagrams have up to {bytes} bytes, and from here to the next switch at {next} {most} pass: raise \
+                 the MTU of that way, or start the ranks with fewer elements a packet (FANIN_ELEMENTS)"
+            );
+            return Err(refused(&why));
+        }
+    }
+    Ok(())
 }
 
 fn small(value: u32, field: &str) -> Result<u16, ControlError> {

@@ -176,8 +176,10 @@ fn receiver(child: Option<u16>) -> RelayReceiver {
 fn lose(core: &Core, place: usize, jobs: &[u32], detail: &str) {
     let over = core.read(|state, _| state.registry.jobs_over(place));
     for &job_id in jobs.iter().filter(|job_id| over.contains(job_id)) {
-        tracing::error!(job_id, detail, "a switch of the job is lost");
-        core.with(|state, now_ms| state.registry.relay_lost(now_ms, job_id, detail));
+        // A broken job is kept for a while, and told of once.
+        if core.with(|state, now_ms| state.registry.relay_lost(now_ms, job_id, detail)) {
+            tracing::error!(job_id, detail, "a switch of the job is lost");
+        }
     }
 }
 
