@@ -39,6 +39,7 @@ fn a_single_packet_takes_what_its_links_take() {
     assert_eq!(outcome.flows[0].completion_ps, 2 * (data + 1_000_000) + 2 * (ack + 1_000_000));
     assert_eq!(outcome.flows[0].start_ps, 5_000_000);
     assert_eq!(outcome.packet_hops(), 4);
+    assert_eq!(outcome.hosts[0].acknowledged_bytes, 1000);
 }
 
 const MIXED: &str = "
@@ -200,6 +201,8 @@ fn scenarios_that_cannot_be_say_why() {
         (good.replace("'permutation'", "'list'\nflows = [[0, 9, 10, 0.0]]"), "hosts are 0 to 3"),
         (good.replace("'permutation'", "'incast'\nsenders = 4"), "from 1 to 3"),
         (good.replace("[[traffic]]", "[links]\ndelay_us = 0\n[[traffic]]"), "delay_us"),
+        (good.replace("[[traffic]]", "[links]\ngbps = 1e-8\n[[traffic]]"), "gbps"),
+        (good.replace("[[traffic]]", "[transport]\ntimeout_min_us = 1e-7\n[[traffic]]"), "timeout_min_us"),
         ("duration_ms = 1\ntraffic = []\n[topology]\nshape = 'star'\nhosts = 4".into(), "[[traffic]]"),
     ];
     for (text, word) in bad {

@@ -178,7 +178,7 @@ impl Host {
             let Some(sender) = self.senders.get_mut(handle) else { continue };
             let is_sending = sender.may_send();
             if is_sending {
-                sender.send_next(now_ps, transport, uplink);
+                sender.send_next(now_ps, transport, &mut self.counters, uplink);
                 self.expiry_ps = self.expiry_ps.min(sender.expiry_ps());
             }
             sender.is_in_line = sender.may_send();

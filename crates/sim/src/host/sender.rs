@@ -36,6 +36,8 @@ pub struct Sender {
     duplicates: u32,
     /// Recovery lasts until this is acknowledged.
     recovery_end: Option<u32>,
+    /// What was out at the last timeout: duplicates from sending it again are no new loss (RFC 6582 §3.2, step 6).
+    timeout_end: u32,
     backoff: u32,
     timed_number: u32,
     timed_at_ps: u64,
@@ -47,6 +49,8 @@ pub struct Sender {
     /// What all its segments have in common.
     template: Packet,
     last_bytes: u16,
+    /// Payload of a whole segment.
+    segment_bytes: u64,
     start_ps: u64,
     bytes: u64,
 }
@@ -81,6 +85,7 @@ impl Sender {
             round_marked: 0,
             duplicates: 0,
             recovery_end: None,
+            timeout_end: 0,
             backoff: 0,
             timed_number: UNTIMED,
             timed_at_ps: 0,
@@ -90,6 +95,7 @@ impl Sender {
             is_in_line: true,
             template,
             last_bytes: transport.data_bytes(last as u16),
+            segment_bytes: payload,
             start_ps: now_ps,
             bytes: flow.bytes,
         }
@@ -121,11 +127,11 @@ impl Sender {
 
     /// Sends the next segment, which the window must allow.
     #[inline]
-    pub fn send_next(&mut self, now_ps: u64, transport: &Transport, uplink: &mut Uplink) {
+    pub fn send_next(&mut self, now_ps: u64, transport: &Transport, counters: &mut HostCounters, uplink: &mut Uplink) {
         if self.expiry_ps == u64::MAX {
             self.arm(now_ps, transport);
         }
-        self.send(self.next, now_ps, uplink);
+        self.send(self.next, now_ps, counters, uplink);
         self.next += 1;
         self.sent_end = self.sent_end.max(self.next);
     }
@@ -153,12 +159,12 @@ impl Sender {
     /// The timer has run out: everything from the first missing segment on is taken for lost.
     pub fn handle_timeout(&mut self, now_ps: u64, transport: &Transport, counters: &mut HostCounters) {
         counters.timeouts += 1;
-        counters.resent += u64::from(self.next - self.acked);
         self.threshold = (self.window / 2.0).max(2.0);
         self.window = 1.0;
         self.next = self.acked;
         self.duplicates = 0;
         self.recovery_end = None;
+        self.timeout_end = self.sent_end;
         self.timed_number = UNTIMED;
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
         self.arm(now_ps, transport);
@@ -174,7 +180,7 @@ impl Sender {
         uplink: &mut Uplink,
     ) {
         let newly = received - self.acked;
-        counters.acknowledged_bytes += u64::from(newly) * u64::from(transport.segment_bytes);
+        counters.acknowledged_bytes += self.payload_before(received) - self.payload_before(self.acked);
         self.acked = received;
         self.next = self.next.max(received);
         self.duplicates = 0;
@@ -183,9 +189,10 @@ impl Sender {
         self.count_marks(newly, is_marked);
         match self.recovery_end {
             Some(end) if received < end => {
-                // A partial acknowledgement: the next gap (RFC 6582 §3.2).
-                counters.resent += 1;
-                self.send(received, now_ps, uplink);
+                // A partial acknowledgement: the next gap, and what has left the network makes room for one more only
+                // (RFC 6582 §3.2, step 3).
+                self.window = (self.window - f64::from(newly) + 1.0).max(1.0);
+                self.send(received, now_ps, counters, uplink);
             }
             Some(_) => {
                 self.recovery_end = None;
@@ -210,14 +217,18 @@ impl Sender {
             return;
         }
         self.duplicates += 1;
-        if self.duplicates == DUPLICATES_MAX && self.next > self.acked {
+        if self.duplicates == DUPLICATES_MAX && self.next > self.acked && self.acked >= self.timeout_end {
             self.threshold = (self.window / 2.0).max(2.0);
             self.window = self.threshold + f64::from(DUPLICATES_MAX);
             self.recovery_end = Some(self.next);
             self.timed_number = UNTIMED;
-            counters.resent += 1;
-            self.send(self.acked, now_ps, uplink);
+            self.send(self.acked, now_ps, counters, uplink);
         }
+    }
+
+    /// Payload of the segments before this one; the last may be short.
+    fn payload_before(&self, segment: u32) -> u64 {
+        if segment == self.segment_count { self.bytes } else { u64::from(segment) * self.segment_bytes }
     }
 
     fn count_marks(&mut self, newly: u32, is_marked: bool) {
@@ -266,7 +277,8 @@ impl Sender {
     }
 
     #[inline]
-    fn send(&mut self, number: u32, now_ps: u64, uplink: &mut Uplink) {
+    fn send(&mut self, number: u32, now_ps: u64, counters: &mut HostCounters, uplink: &mut Uplink) {
+        counters.resent += u64::from(number < self.sent_end);
         if self.timed_number == UNTIMED && number >= self.sent_end {
             self.timed_number = number;
             self.timed_at_ps = now_ps;

@@ -176,11 +176,15 @@ impl Scenario {
         };
         positive("duration_ms", self.duration_ms)?;
         ensure!(self.duration_ms <= 3.6e6, "duration_ms = {}: an hour at most", self.duration_ms);
-        positive("links.gbps", self.links.gbps)?;
-        positive("links.core_gbps", self.links.core_gbps.unwrap_or(self.links.gbps))?;
-        positive("links.delay_us", self.links.delay_us)?;
-        positive("transport.timeout_initial_us", self.transport.timeout_initial_us)?;
-        positive("transport.timeout_min_us", self.transport.timeout_min_us)?;
+        let within = |name: &str, value: f64, low: f64, high: f64| {
+            ensure!(value >= low && value <= high, "{name} = {value}: from {low} to {high}");
+            Ok(())
+        };
+        within("links.gbps", self.links.gbps, 0.001, 10_000.0)?;
+        within("links.core_gbps", self.links.core_gbps.unwrap_or(self.links.gbps), 0.001, 10_000.0)?;
+        within("links.delay_us", self.links.delay_us, 0.01, 1e6)?;
+        within("transport.timeout_initial_us", self.transport.timeout_initial_us, 1.0, 1e8)?;
+        within("transport.timeout_min_us", self.transport.timeout_min_us, 1.0, 1e8)?;
         ensure!(!self.traffic.is_empty(), "nothing is sent: add a [[traffic]] section");
         Ok(())
     }
