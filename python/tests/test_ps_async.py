@@ -18,9 +18,10 @@ import fanin
 import fanin.ps
 import numpy as np
 import pytest
-from fanin.ps.asynchronous import AsyncWorker, Request, Requests
-from fanin.ps.frames import HELLO, Kind, head
+from fanin.ps.asynchronous import AsyncWorker, Request, Requests, _own_address
+from fanin.ps.frames import HELLO, WELCOME, Kind, head
 from fanin.ps.handle import Handle
+from fanin.ps.store import Store
 
 _runs = count()
 
@@ -173,22 +174,111 @@ def test_callbacks_may_push_and_must_not_wait(switch: fanin.LocalSwitch) -> None
     in_parallel(switch, 1, work)
 
 
-def test_strangers_are_not_listened_to(switch: fanin.LocalSwitch, caplog: pytest.LogCaptureFixture) -> None:
+def test_strangers_are_not_listened_to(caplog: pytest.LogCaptureFixture) -> None:
     push = head(Kind.PUSH, {"key": "w", "data_type": "float32", "shape": [1]}, 4) + b"\0\0\x80\x3f"
-
-    def work(worker: AsyncWorker) -> None:
-        worker.push("w", ones(1)).wait()
+    store = Store("127.0.0.1", 1)
+    with caplog.at_level(logging.WARNING, "fanin.ps"):
         for hello in (HELLO.pack(b"\0" * 16, 0), b"GET / HTTP/1.1\r\n\r\n\r\n\r\n", b""):
             # The store may have hung up before all is said.
-            with socket.create_connection(worker._where, 10) as stranger, contextlib.suppress(OSError):
+            with socket.create_connection(store.address, 10) as stranger, contextlib.suppress(OSError):
                 stranger.sendall(hello + push)
                 stranger.shutdown(socket.SHUT_WR)
                 assert stranger.recv(100) == b""
-        assert (worker.pull("w").wait() == 1).all()
+    assert "does not know the job's secret" in caplog.text and not store._values
+    store.close(0.0)
 
+
+def greeted(store: Store, rank: int) -> socket.socket:
+    connection = socket.create_connection(store.address, 10)
+    connection.sendall(HELLO.pack(store.secret, rank))
+    assert connection.recv(100) == WELCOME
+    return connection
+
+
+def test_a_store_outlives_failures_to_accept(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    accept, failures = socket.socket.accept, [OSError(24, "Too many open files")]
+
+    def failing(self: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", failing)
     with caplog.at_level(logging.WARNING, "fanin.ps"):
-        in_parallel(switch, 1, work)
-    assert "does not know the job's secret" in caplog.text
+        store = Store("127.0.0.1", 1)
+        with greeted(store, 0):
+            pass
+        assert store.close(10) == []
+    assert "cannot take a connection, and tries again: [Errno 24]" in caplog.text
+
+
+def test_only_so_many_strangers_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanin.ps.store._STRANGERS_MAX", 1)
+    monkeypatch.setattr("fanin.ps.store._HELLO_S", 1.0)
+    store = Store("127.0.0.1", 2)
+    silent = [socket.create_connection(store.address, 10) for _ in range(4)]
+    assert silent[3].recv(1) == b"", "one more than two ranks and one stranger"
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while True:
+            silent[0].sendall(b"x")
+            time.sleep(0.2)
+            assert time.monotonic() < began + 10
+    silent.append(socket.create_connection(store.address, 10))
+    monkeypatch.setattr("fanin.ps.store._HELLO_S", 60.0)
+    began = time.monotonic()
+    silent.append(socket.create_connection(store.address, 10))
+    time.sleep(0.2)
+    assert store.close(0.0) == [] and silent[-1].recv(1) == b"" and time.monotonic() < began + 10
+    for one in silent:
+        one.close()
+
+
+def test_nobody_is_let_in_after_all_ranks() -> None:
+    try:
+        store = Store("::1", 2)
+    except OSError:
+        store = Store("127.0.0.1", 2)
+    with greeted(store, 0), greeted(store, 1):
+        store._thread.join(10)
+        with pytest.raises(OSError):
+            socket.create_connection(store.address, 10)
+        assert store.close(0.0) == [0, 1]
+
+
+@pytest.mark.parametrize("where", ["_take", "_next"])
+def test_whatever_ends_a_thread_ends_the_waits(
+    switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise SystemExit("a mistake")
+
+    def work(worker: AsyncWorker) -> None:
+        worker.push("w", ones()).wait()
+        monkeypatch.setattr(worker, where, fail)
+        with pytest.raises(fanin.FaninError, match=r"failed on rank 0 \(SystemExit\('a mistake'\)\)"):
+            while True:
+                worker.push("w", ones()).wait(20)
+
+    in_parallel(switch, 1, work)
+
+
+def test_a_tensor_has_a_limit(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanin.ps.asynchronous.TENSOR_BYTES_MAX", 400)
+
+    def work(worker: AsyncWorker) -> None:
+        worker.push("w", ones(100)).wait()
+        with pytest.raises(ValueError, match="has 404 bytes, more than the 400"):
+            worker.push("v", ones(101))
+
+    in_parallel(switch, 1, work)
+
+
+def test_the_store_is_not_at_loopback_if_the_master_is_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    assert _own_address("127.0.0.1:5000") == "127.0.0.1"
+    monkeypatch.setattr("fanin.ps.asynchronous.local_address", lambda: "192.0.2.7")
+    assert _own_address("127.0.0.1:5000") == "192.0.2.7"
 
 
 def test_a_rank_that_sends_nonsense_is_cut_off_alone(switch: fanin.LocalSwitch) -> None:
@@ -250,6 +340,29 @@ def test_a_rank_that_dies_leaves_what_it_pushed_and_the_others_go_on(switch: fan
     said = ranks[0].communicate(timeout=60)[1].decode()
     assert ranks[0].returncode == 0, said
     assert ranks[1].wait(10) == -9
+
+
+CRASHING = """
+import sys, time, fanin.ps
+worker = fanin.ps.init(asynchronous=True, switch=sys.argv[1], run_id=sys.argv[2], rank=int(sys.argv[3]), world_size=2)
+if sys.argv[3] == "0":
+    raise RuntimeError("this rank fails")
+time.sleep(60)
+"""
+
+
+def test_rank_0_does_not_wait_after_an_uncaught_exception(switch: fanin.LocalSwitch) -> None:
+    run_id = f"async-{next(_runs)}"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", CRASHING, switch.address, run_id, str(rank)], stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    try:
+        said = ranks[0].communicate(timeout=20)[1].decode()
+        assert ranks[0].returncode == 1 and "this rank fails" in said, said
+    finally:
+        ranks[1].kill()
+        ranks[1].communicate()
 
 
 def test_rank_0_waits_for_the_others_before_it_leaves(switch: fanin.LocalSwitch) -> None:

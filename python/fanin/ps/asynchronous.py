@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
+import ipaddress
 import json
 import os
 import socket
@@ -21,11 +22,22 @@ from typing import Any, Final
 import numpy
 
 from fanin._fanin import FaninError
-from fanin.ps.frames import HELLO, WELCOME, Frame, Kind, head, kind_of_tensor, receive_frame, receive_into
+from fanin.ps.frames import (
+    HELLO,
+    TENSOR_BYTES_MAX,
+    WELCOME,
+    Frame,
+    Kind,
+    head,
+    kind_of_tensor,
+    receive_frame,
+    receive_into,
+)
 from fanin.ps.handle import Callback, Handle, Key, Place, place
 from fanin.ps.keys import Slot, check_key, slot
 from fanin.ps.store import Store, prepare
 from fanin.ps.worker import close_at_exit, forget
+from fanin.rendezvous import local_address
 from fanin.session import Session
 
 #: Bytes of rank 0's word on where the store is.
@@ -98,6 +110,8 @@ class AsyncWorker:
         self._priorities: dict[Slot, int] = {}
         self._is_closing = False
         self._error: Exception | None = None
+        #: What ended the sending thread, other than the connection's end.
+        self._mistake: BaseException | None = None
         self._sending = threading.Thread(target=self._send, name="fanin-ps-send", daemon=True)
         self._receiving = threading.Thread(target=self._receive, name="fanin-ps-receive", daemon=True)
         self._sending.start()
@@ -180,6 +194,11 @@ class AsyncWorker:
         check_key(handle.key)
         if source is not None and not source.byte_count:
             raise ValueError(f"the tensor of key {handle.key!r} has no elements")
+        if source is not None and source.byte_count > TENSOR_BYTES_MAX:
+            raise ValueError(
+                f"the tensor of key {handle.key!r} has {source.byte_count} bytes, more than the {TENSOR_BYTES_MAX} "
+                "that an asynchronous store takes: push its parts, each with a key of its own"
+            )
         if os.getpid() != self._process_id:
             raise FaninError(
                 "this fanin.ps belongs to another process and does not survive fork(); make one in the child"
@@ -237,6 +256,10 @@ class AsyncWorker:
         except OSError:
             # The receiving thread finds the same, and tells everybody.
             _shut(self._connection, socket.SHUT_RDWR)
+        except BaseException as broken:
+            # The receiving thread sees the end of the connection, and ends what waits.
+            self._mistake = broken
+            _shut(self._connection, socket.SHUT_RDWR)
 
     def _next(self) -> Request | None:
         with self._changed:
@@ -259,6 +282,11 @@ class AsyncWorker:
                 error = self._lost("it has ended")
         except (OSError, FaninError) as broken:
             error = self._lost(str(broken))
+        except BaseException as broken:
+            # Whatever it is, those who wait must hear of it.
+            error = self._failed(broken)
+        if self._mistake is not None:
+            error = self._failed(self._mistake)
         with self._changed:
             self._error = error
             left = [*self._sent] + [self._requests.take() for _ in range(len(self._requests))]
@@ -272,6 +300,8 @@ class AsyncWorker:
 
     def _take(self, frame: Frame) -> None:
         with self._changed:
+            if not self._sent:
+                raise ConnectionError("it answered what nobody asked")
             request = self._sent[0]
         outcome: dict[str, Any] = {}
         if frame.kind == Kind.REFUSED:
@@ -303,9 +333,14 @@ class AsyncWorker:
         request.handle.end(**outcome)
         try:
             request.handle.call_back()
-        except Exception:
-            # The thread serves all keys, and must outlive one caller's mistake.
+        except BaseException:
+            # sys.exit() as well: the thread serves all keys, and must outlive one caller's mistake.
             traceback.print_exc()
+
+    def _failed(self, why: BaseException) -> FaninError:
+        error = FaninError(f"fanin.ps failed on rank {self.rank} ({why!r}): make a new worker on all ranks")
+        error.__cause__ = why
+        return error
 
     def _lost(self, why: str) -> FaninError:
         host, port = self._where
@@ -352,22 +387,32 @@ def _connect(where: tuple[str, int], hello: bytes, timeout_s: float) -> socket.s
         if welcome != WELCOME:
             raise ConnectionError("something else answers there")
     except OSError as error:
+        advice = "ranks must be able to open TCP connections to rank 0's host"
+        if ipaddress.ip_address(where[0]).is_loopback:
+            advice = (
+                "only rank 0's own host reaches that: set MASTER_ADDR on rank 0 to its host's address for the others"
+            )
         raise FaninError(
-            f"cannot reach the store of fanin.ps at {where[0]}:{where[1]} in rank 0's process ({error}): ranks must be "
-            "able to open TCP connections to rank 0's host"
+            f"cannot reach the store of fanin.ps at {where[0]}:{where[1]} in rank 0's process ({error}): {advice}"
         ) from error
     prepare(connection)
     return connection
 
 
 def _own_address(switch: str) -> str:
-    """This host's address towards the switch, which the other ranks reach as well."""
+    """This host's address towards the switch, which the other ranks reach as well; with a switch on this host, which
+    may be one of several, that towards ``MASTER_ADDR``.
+    """
     host, _, port = switch.rpartition(":")
     family = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
     with socket.socket(family[0], socket.SOCK_DGRAM) as probe:
         # Connecting a datagram socket sends nothing; it only asks the kernel for a route.
         probe.connect(family[4])
-        return str(probe.getsockname()[0])
+        address = str(probe.getsockname()[0])
+    if not ipaddress.ip_address(address).is_loopback:
+        return address
+    towards_master = local_address()
+    return address if ipaddress.ip_address(towards_master).is_loopback else towards_master
 
 
 def _no_average(average: bool) -> None:

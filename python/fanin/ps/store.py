@@ -23,6 +23,10 @@ from fanin.ps.keys import KEY_COUNT_MAX, Slot, check_key, slot
 _log = logging.getLogger("fanin.ps")
 #: How long a caller may take to say who it is, seconds.
 _HELLO_S: Final = 5.0
+#: How many callers may be about to say so, beyond the ranks themselves.
+_STRANGERS_MAX: Final = 64
+#: Between a failure to take a connection, as for want of descriptors, and the next attempt, seconds.
+_RETRY_S: Final = 0.5
 #: Halves are added in float32: small pushes would vanish in a large value of their own type.
 _SUM_TYPES: Final = {"float32": "<f4", "float16": "<f4", "bfloat16": "<f4", "int32": "<i4", "int64": "<i8"}
 
@@ -44,13 +48,20 @@ class Store:
 
     def __init__(self, host: str, world_size: int) -> None:
         """Listens on a free port of this address. Raises ``OSError``."""
-        self._listener = socket.create_server((host, 0))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family)
         self.address: tuple[str, int] = (host, int(self._listener.getsockname()[1]))
         self.secret = secrets.token_bytes(SECRET_BYTES)
         self._world_size = world_size
         self._values: dict[Slot, _Value] = {}
         self._changed = threading.Condition()
         self._connections: dict[int, socket.socket] = {}
+        #: Ranks that were ever connected; none comes a second time.
+        self._seen: set[int] = set()
+        #: Callers that have not said who they are.
+        self._strangers: set[socket.socket] = set()
+        #: Whether nobody else is let in: all ranks are, or the store ends.
+        self._is_shut = False
         self._thread = threading.Thread(target=self._accept, name="fanin-ps-store", daemon=True)
         self._thread.start()
 
@@ -61,22 +72,39 @@ class Store:
             while self._connections and (left_s := deadline - time.monotonic()) > 0:
                 self._changed.wait(left_s)
             behind = dict(self._connections)
-        # Wakes the thread that accepts.
-        for one in [self._listener, *behind.values()]:
-            _shut(one)
-        self._listener.close()
+            self._is_shut = True
+            strangers = list(self._strangers)
+            # Wakes the thread that accepts, and those that serve. With the lock, none of them closes its own meanwhile.
+            for one in [self._listener, *strangers, *behind.values()]:
+                _shut(one)
         self._thread.join()
         return sorted(behind)
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, peer = self._listener.accept()
-            except OSError:
-                return
-            serve = threading.Thread(target=self._serve, args=(connection, peer), daemon=True)
-            serve.name = f"fanin-ps-store-{peer[1]}"
-            serve.start()
+        with self._listener:
+            while not self._is_shut:
+                try:
+                    self._let_in(*self._listener.accept())
+                except (OSError, RuntimeError) as error:
+                    # No descriptor or no thread is left, perhaps for a moment. Or the store was shut.
+                    if not self._is_shut:
+                        _log.warning("the store of fanin.ps cannot take a connection, and tries again: %s", error)
+                        time.sleep(_RETRY_S)
+
+    def _let_in(self, connection: socket.socket, peer: Any) -> None:
+        with self._changed:
+            is_welcome = not self._is_shut and len(self._strangers) < self._world_size + _STRANGERS_MAX
+            if is_welcome:
+                self._strangers.add(connection)
+        if not is_welcome:
+            connection.close()
+            return
+        try:
+            name = f"fanin-ps-store-{peer[1]}"
+            threading.Thread(target=self._serve, args=(connection, peer), name=name, daemon=True).start()
+        except RuntimeError:
+            self._forget(connection, None)
+            raise
 
     def _serve(self, connection: socket.socket, peer: Any) -> None:
         rank: int | None = None
@@ -88,25 +116,39 @@ class Store:
             who = f"rank {rank}" if rank is not None else f"somebody at {peer[0]}:{peer[1]}"
             _log.warning("the store of fanin.ps lost %s: %s", who, error)
         finally:
-            with self._changed:
-                if rank is not None and self._connections.get(rank) is connection:
-                    del self._connections[rank]
-                self._changed.notify_all()
+            self._forget(connection, rank)
+
+    def _forget(self, connection: socket.socket, rank: int | None) -> None:
+        with self._changed:
+            self._strangers.discard(connection)
+            if rank is not None and self._connections.get(rank) is connection:
+                del self._connections[rank]
+            self._changed.notify_all()
             connection.close()
 
     def _greet(self, connection: socket.socket) -> int:
-        connection.settimeout(_HELLO_S)
-        said = bytearray(HELLO.size)
-        receive_into(connection, memoryview(said))
+        said = _hello(connection, time.monotonic() + _HELLO_S)
         secret, rank = HELLO.unpack(said)
         if not hmac.compare_digest(secret, self.secret) or rank >= self._world_size:
             raise ConnectionError("it does not know the job's secret")
-        with self._changed:
-            if rank in self._connections:
-                raise ConnectionError(f"rank {rank} is connected already")
-            self._connections[rank] = connection
         prepare(connection)
-        connection.sendall(WELCOME)
+        with self._changed:
+            if rank in self._seen:
+                raise ConnectionError(f"rank {rank} was connected already")
+            if self._is_shut:
+                raise ConnectionError("the store has ended")
+            self._strangers.discard(connection)
+            self._seen.add(rank)
+            self._connections[rank] = connection
+            if len(self._seen) == self._world_size:
+                # Wakes the thread that accepts, which has nothing left to do.
+                self._is_shut = True
+                _shut(self._listener)
+        try:
+            connection.sendall(WELCOME)
+        except OSError:
+            self._forget(connection, rank)
+            raise
         return int(rank)
 
     def _answer(self, connection: socket.socket, frame: Frame) -> None:
@@ -169,6 +211,22 @@ def prepare(connection: socket.socket) -> None:
     for option, value in ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 6)):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+
+
+def _hello(connection: socket.socket, deadline: float) -> bytes:
+    """What a caller says first. All of it counts against one deadline, so that a byte now and then gains no time."""
+    said = bytearray(HELLO.size)
+    rest = memoryview(said)
+    while rest:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("it did not say who it is in time")
+        connection.settimeout(left_s)
+        count = connection.recv_into(rest)
+        if count == 0:
+            raise ConnectionError("it ended before it said who it is")
+        rest = rest[count:]
+    return bytes(said)
 
 
 def _shut(one: socket.socket) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import queue
+import sys
 import threading
 import time
 import traceback
@@ -433,8 +434,8 @@ def _call_back(handle: Handle) -> None:
 class Closable(Protocol):
     """A worker of either mode."""
 
-    def close(self) -> None:
-        """Leaves the job."""
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Leaves the job, which an exception makes others not wait for."""
 
 
 #: Workers that were made and not yet closed; exit closes them.
@@ -455,5 +456,9 @@ def forget(worker: Closable) -> None:
 
 
 def _close_all() -> None:
+    # The exception that ends the program, if one does. An interactive program outlives those that it shows.
+    is_interactive = hasattr(sys, "ps1")
+    kind = None if is_interactive else getattr(sys, "last_type", None)
+    error = None if is_interactive else getattr(sys, "last_value", None)
     for worker in list(_live):
-        worker.close()
+        worker.__exit__(kind, error, None)

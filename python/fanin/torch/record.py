@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -58,11 +59,11 @@ class Recorder:
             hook.remove()
         self._hooks.clear()
         atexit.unregister(self.close)
+        # A parameter that a step did not use gets zeros: readers want the same parameters of all ranks at all steps.
         tensors = (
-            (tensor_name(step, self._rank, name), self._steps[step][name])
+            (tensor_name(step, self._rank, name), self._steps[step].get(name, numpy.zeros(parameter.shape, "f4")))
             for step in self.steps
-            for name in self._parameters
-            if name in self._steps[step]
+            for name, parameter in self._parameters.items()
         )
         metadata = {"rank": str(self._rank), "world_size": str(self._world_size), "every": str(self._every)}
         self.file.parent.mkdir(parents=True, exist_ok=True)
