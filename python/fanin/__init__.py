@@ -16,7 +16,7 @@ from fanin._fanin import FaninError, FaninTimeout, __version__
 from fanin.config import Config, ConfigError, init
 from fanin.rendezvous import LocalSwitch
 from fanin.session import Pending, Session
-from fanin.telemetry import Explanation, explain, stats
+from fanin.telemetry import Contributions, Explanation, explain, last_contributions, stats
 
 if TYPE_CHECKING:
     from fanin.torch.hook import ddp_hook, ddp_hook_state
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "ConfigError",
+    "Contributions",
     "Explanation",
     "FaninError",
     "FaninTimeout",
@@ -37,6 +38,7 @@ __all__ = [
     "ddp_hook_state",
     "explain",
     "init",
+    "last_contributions",
     "record",
     "stats",
 ]

@@ -19,6 +19,9 @@ class Outcome:
     non_finite_blocks: int
     chunks: int
     elapsed_s: float
+    missing_least: int
+    missing_most: int
+    missing_ranks: list[int] | None
 
 class Ticket:
     def is_done(self) -> bool: ...
@@ -57,6 +60,8 @@ class Session:
         algorithm: str = "switchml",
         own_server: bool | None = None,
         switch_name: str | None = None,
+        on_peer_loss: str = "fail",
+        stragglers: str = "wait",
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
     def submit(

@@ -110,6 +110,8 @@ def session_settings(config: Config) -> dict[str, Any]:
         "algorithm": config.algorithm,
         "own_server": {"auto": None, "on": True, "off": False}[config.server],
         "switch_name": config.switch_name,
+        "on_peer_loss": config.on_peer_loss,
+        "stragglers": config.stragglers,
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fanin import _fanin
 from fanin.config import ConfigError, load
 from fanin.rendezvous import session_settings
-from fanin.telemetry import Ledger
+from fanin.telemetry import Contributions, Ledger, note_contributions
 
 #: Array types that the switch can sum, and their name in the worker runtime.
 SUMMABLE: Final = ("float32", "float16", "bfloat16", "int32", "int64")
@@ -28,8 +28,9 @@ CARRY_S: Final = 0.05
 class Pending:
     """A collective in flight. Keep the arrays unchanged until ``wait`` returns."""
 
-    def __init__(self, ticket: _fanin.Ticket, result: Any) -> None:
-        self._ticket, self._result = ticket, result
+    def __init__(self, ticket: _fanin.Ticket, result: Any, world_size: int) -> None:
+        self._ticket, self._result, self._world_size = ticket, result, world_size
+        self._contributions: Contributions | None = None
 
     def is_done(self) -> bool:
         """Whether the result is there (or the failure known); never blocks."""
@@ -37,8 +38,17 @@ class Pending:
 
     def wait(self, timeout: float | None = None) -> Any:
         """The finished array. Raises ``FaninError``; with `timeout` (seconds), ``FaninTimeout`` when that is over."""
-        self._ticket.wait(timeout)
+        outcome = self._ticket.wait(timeout)
+        self._contributions = Contributions.of(outcome, self._world_size)
+        note_contributions(self._contributions)
         return self._result
+
+    def contributions(self) -> Contributions:
+        """Whose contributions the result holds; waits for it."""
+        if self._contributions is None:
+            self.wait()
+        assert self._contributions is not None
+        return self._contributions
 
 
 class Session:
@@ -220,7 +230,7 @@ class Session:
         ticket = self._session.submit(
             kind, data_type, op, root, source, target, element_count, "", (array, out), CARRY_S if wait else 0.0
         )
-        pending = Pending(ticket, out)
+        pending = Pending(ticket, out, self.world_size)
         return pending.wait() if wait else pending
 
 

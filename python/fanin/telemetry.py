@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fanin._fanin import Session
+    from fanin._fanin import Outcome, Session
 
 #: Counters that the worker runtime keeps for each kind of collective.
 _RUNTIME_COUNTERS = ("failed", "timeouts", "chunks", "non_finite_blocks", "seconds_in_flight")
@@ -35,6 +35,47 @@ class Tally:
     fallback: int = 0
     fallback_bytes: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Whose contributions a sum holds. All ranks', unless the job goes on without ranks that are lost or late."""
+
+    least: int
+    """Ranks in the chunk with the fewest."""
+    most: int
+    """Ranks in the chunk with the most."""
+    missing: tuple[int, ...] | None
+    """Ranks that are missing in some chunk; None where nobody can say, in jobs of more than 32 ranks."""
+
+    @staticmethod
+    def of(outcome: Outcome, world_size: int) -> Contributions:
+        """What a finished collective of `world_size` ranks tells."""
+        missing = outcome.missing_ranks
+        return Contributions(
+            world_size - outcome.missing_most,
+            world_size - outcome.missing_least,
+            None if missing is None else tuple(missing),
+        )
+
+
+_last: Contributions | None = None
+
+
+def note_contributions(contributions: Contributions) -> None:
+    """Keeps what `last_contributions` tells."""
+    global _last
+    _last = contributions
+
+
+def last_contributions() -> Contributions | None:
+    """Whose contributions are in the collective that this process waited for last; None before the first.
+
+    >>> torch.distributed.all_reduce(gradient)
+    >>> fanin.last_contributions()
+    Contributions(least=3, most=4, missing=(2,))
+    """
+    return _last
 
 
 class Ledger:

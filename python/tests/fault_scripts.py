@@ -72,6 +72,34 @@ def rank_dies() -> None:
     assert expect_error(lambda: dist.all_reduce(torch.ones(10))) < 1
 
 
+def rank_dies_and_others_go_on() -> None:
+    start()
+    model = DistributedDataParallel(torch.nn.Linear(8, 8, bias=False))
+    model.register_comm_hook(fanin.ddp_hook_state(), fanin.ddp_hook)
+    dist.all_reduce(torch.ones(1000))
+    assert fanin.last_contributions() == fanin.Contributions(3, 3, ())
+    if RANK == 2:
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+    lost = fanin.Contributions(2, 2, (2,))
+    share = float(1 << RANK)
+    while fanin.last_contributions() != lost:
+        tensor = torch.full((1_000_000,), share)
+        dist.all_reduce(tensor)
+        # Blocks that were complete hold all three, later ones the two that are left.
+        assert set(tensor.unique().tolist()) <= {7.0, 3.0}, tensor.unique()
+    dist.all_reduce(tensor := torch.full((1000,), share), op=dist.ReduceOp.AVG)
+    assert tensor.tolist() == [1.5] * 1000, tensor
+    dist.all_reduce(whole := torch.tensor([3 * RANK]), op=dist.ReduceOp.AVG)
+    assert whole.tolist() == [1], whole
+    # A mean of gradients stays a mean.
+    model(torch.full((1, 8), share)).sum().backward()
+    gradient = model.module.weight.grad
+    assert gradient is not None and gradient.unique().tolist() == [1.5], gradient
+    expect_error(lambda: dist.broadcast(torch.ones(10), 2), "has no result")
+    dist.all_reduce(torch.ones(10))
+    assert all(session["lost_ranks"] == [2] for group in fanin.stats()["groups"] for session in group["sessions"])
+
+
 def timeout_explains() -> None:
     start()
     dist.barrier()

@@ -44,6 +44,12 @@ def test_rank_that_dies_in_a_collective() -> None:
     assert_clean(run("rank_dies", TEST_TIMEOUT="20"), [0, -signal.SIGKILL])
 
 
+def test_others_go_on_without_a_rank_that_dies() -> None:
+    settings = {"FANIN_ALGORITHM": "atp", "FANIN_ON_PEER_LOSS": "continue", "TEST_TIMEOUT": "60"}
+    ranks = run("rank_dies_and_others_go_on", started=3, size=3, **settings)
+    assert_clean(ranks, [0, 0, -signal.SIGKILL])
+
+
 @pytest.mark.parametrize("fault", ["timeout_explains", "timeout_reaches_futures_and_backward", "wait_with_a_timeout"])
 def test_timeout(fault: str) -> None:
     assert_clean(run(fault))

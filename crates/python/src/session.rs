@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanin_host::{
-    Algorithm, CollectiveKind, DataType, ElementFormat, Leave, ReduceOp, Request, SessionConfig, Transport, WireFormat,
+    Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request, SessionConfig,
+    StragglerPolicy, Transport, WireFormat,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -44,6 +45,7 @@ impl Session {
         tls_ca = None, lane_count = None, slots_per_lane = None, element_count = None, element_format = "int32",
         wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
         multicast = true, algorithm = "switchml", own_server = None, switch_name = None,
+        on_peer_loss = "fail", stragglers = "wait",
     ))]
     #[allow(clippy::too_many_arguments)]
     fn connect(
@@ -71,6 +73,8 @@ impl Session {
         algorithm: &str,
         own_server: Option<bool>,
         switch_name: Option<String>,
+        on_peer_loss: &str,
+        stragglers: &str,
     ) -> PyResult<Session> {
         let config = SessionConfig {
             controller: controller.clone(),
@@ -95,6 +99,8 @@ impl Session {
             algorithm: parse_algorithm(algorithm)?,
             own_server,
             switch_name,
+            on_peer_loss: parse_on_peer_loss(on_peer_loss)?,
+            stragglers: parse_stragglers(stragglers)?,
             ..SessionConfig::default()
         };
         let inner = connect_interruptibly(py, config)?;
@@ -362,6 +368,36 @@ fn parse_element_format(name: &str) -> PyResult<ElementFormat> {
         "int8" => Ok(ElementFormat::Int8),
         _ => Err(invalid(format!("unknown element format {name:?}; one of int32, float16, bfloat16, int8"))),
     }
+}
+
+fn parse_on_peer_loss(name: &str) -> PyResult<OnPeerLoss> {
+    match name {
+        "fail" => Ok(OnPeerLoss::Fail),
+        "continue" => Ok(OnPeerLoss::Continue),
+        _ => Err(invalid(format!("unknown on_peer_loss {name:?}; one of fail, continue"))),
+    }
+}
+
+/// `wait`, or `partial:ms:percent` or `skip:ms:percent`, as `fanin.config` writes them.
+fn parse_stragglers(text: &str) -> PyResult<Option<StragglerPolicy>> {
+    if text == "wait" {
+        return Ok(None);
+    }
+    let parts: Vec<&str> = text.split(':').collect();
+    let policy = match parts[..] {
+        [mode @ ("partial" | "skip"), milliseconds, percent] => {
+            let times = milliseconds.parse::<f64>().ok().filter(|&time| time > 0.0 && time <= 3_600_000.0);
+            let share = percent.parse::<u8>().ok().filter(|&share| share <= 100);
+            times.zip(share).map(|(milliseconds, share_min_percent)| StragglerPolicy {
+                after_us: (milliseconds * 1e3).ceil() as u64,
+                share_min_percent,
+                rest_of_collective: mode == "skip",
+            })
+        }
+        _ => None,
+    };
+    let expected = "one of wait, partial:ms:percent, skip:ms:percent";
+    policy.map(Some).ok_or_else(|| invalid(format!("unknown stragglers {text:?}; {expected}")))
 }
 
 fn parse_algorithm(name: &str) -> PyResult<Algorithm> {

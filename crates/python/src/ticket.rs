@@ -21,6 +21,11 @@ pub struct Outcome {
     chunks: u64,
     /// From submission to completion.
     elapsed_s: f64,
+    /// Ranks that are not in the sum, in the block with the most contributions and in that with the fewest.
+    missing_least: u16,
+    missing_most: u16,
+    /// Who is missing in some block; `None` in jobs of more than 32 ranks.
+    missing_ranks: Option<Vec<u16>>,
 }
 
 impl From<fanin_host::Outcome> for Outcome {
@@ -29,6 +34,9 @@ impl From<fanin_host::Outcome> for Outcome {
             non_finite_blocks: outcome.non_finite_blocks,
             chunks: outcome.chunks,
             elapsed_s: outcome.elapsed.as_secs_f64(),
+            missing_least: outcome.missing.least,
+            missing_most: outcome.missing.most,
+            missing_ranks: outcome.missing.named(),
         }
     }
 }

@@ -69,6 +69,10 @@ def _probability(value: str) -> float:
     return number
 
 
+#: Share of the ranks that a sum must hold unless another is given.
+STRAGGLERS_PERCENT = 50
+
+
 def _choice(*names: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         name = value.strip().lower()
@@ -77,6 +81,20 @@ def _choice(*names: str) -> Callable[[str], str]:
         return name
 
     return parse
+
+
+def _stragglers(value: str) -> str:
+    text = value.strip().lower()
+    if text == "wait":
+        return text
+    mode, *numbers = text.split(":")
+    if mode not in ("partial", "skip") or not 1 <= len(numbers) <= 2:
+        raise ValueError("is not wait, partial:ms or skip:ms")
+    milliseconds = float(numbers[0])
+    percent = int(numbers[1]) if len(numbers) == 2 else STRAGGLERS_PERCENT
+    if not 0 < milliseconds <= 3_600_000 or not 1 <= percent <= 100:
+        raise ValueError("has a time that is not between 0 and 3,600,000 ms, or a share that is not 1 to 100 percent")
+    return f"{mode}:{milliseconds:g}:{percent}"
 
 
 def _option(default: Any, parse: Callable[[str], Any], expects: str, summary: str, *, secret: bool = False) -> Any:
@@ -143,6 +161,22 @@ class Config:
         _text,
         "text",
         "Name of the switch beside this rank in the switch's topology. Unset: told by this rank's address.",
+    )
+    on_peer_loss: str = _option(
+        "fail",
+        _choice("fail", "continue"),
+        "fail or continue",
+        "With atp: what becomes of the job when a rank is lost. fail: every collective raises from then on. continue: "
+        "the job is set up again on the ranks that are left (ATP A.3). All ranks say the same.",
+    )
+    stragglers: str = _option(
+        "wait",
+        _stragglers,
+        "wait, partial:ms, skip:ms, or these with :percent",
+        "With atp: what is done about ranks that are late for a sum of floats. wait: everybody waits. partial: a chunk "
+        "whose first contribution is that old is completed with those that are in, if they are 50 percent of the ranks "
+        "that are left, or what is given. skip: the same, and who is late is not waited for in the rest of that "
+        "collective. All ranks say the same.",
     )
     element_format: str = _option(
         "int32",

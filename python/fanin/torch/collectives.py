@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions
 from torch.distributed import AllreduceOptions, BarrierOptions, BroadcastOptions, ReduceOptions, ReduceScatterOptions
 
+from fanin import _fanin
 from fanin.torch.group import Call, Group, contiguous, output_buffer
 from fanin.torch.policy import Plan
 from fanin.torch.work import WorkPart
@@ -49,7 +50,7 @@ class Collectives:
         buffer, back = contiguous(tensor)
         call.submit(_sum_for_integers(plan), opts.rootRank, buffer, buffer, buffer.numel())
         if self._group.rank == opts.rootRank:
-            _afterwards(call, _divide(plan, buffer, self._group.size), back)
+            _afterwards(call, _divide(plan, buffer, call), back)
         return call.work(tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
@@ -209,7 +210,7 @@ class Collectives:
                 continue
             buffer, back = contiguous(tensor)
             call.submit(_sum_for_integers(plan), 0, buffer, buffer, buffer.numel())
-            _afterwards(call, _divide(plan, buffer, self._group.size), back)
+            _afterwards(call, _divide(plan, buffer, call), back)
         return call.work(tensors)
 
     def _reduce_scatter_each(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Any:
@@ -224,7 +225,7 @@ class Collectives:
                 call.fall_back(plan.reason, input.nbytes, partial(self._gloo, name, target, source, opts))
             else:
                 call.submit(_sum_for_integers(plan), 0, source, target, source.numel())
-                _afterwards(call, _divide(plan, target, self._group.size))
+                _afterwards(call, _divide(plan, target, call))
             _afterwards(call, back)
         return call.work(outputs)
 
@@ -284,12 +285,21 @@ def _sum_for_integers(plan: Plan) -> Plan:
     return plan._replace(operator="sum") if _is_integer_average(plan) else plan
 
 
-def _divide(plan: Plan, buffer: Tensor, size: int) -> Callable[[], None] | None:
+def _divide(plan: Plan, buffer: Tensor, call: Call) -> Callable[[], None] | None:
     if not _is_integer_average(plan):
         return None
+    part = call.last_part()
 
     def divide() -> None:
-        buffer.detach().div_(size, rounding_mode="trunc")
+        held = part.contributions
+        if held is None:
+            return
+        if held.least != held.most:
+            raise _fanin.FaninError(
+                f"an average of integers of {held.least} to {held.most} ranks, because a rank was lost meanwhile: "
+                "average floats, or sum, and divide by what fanin.last_contributions() tells"
+            )
+        buffer.detach().div_(held.most, rounding_mode="trunc")
 
     return divide
 

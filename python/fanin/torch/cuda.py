@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fanin import _fanin
+from fanin.telemetry import Contributions, note_contributions
 from fanin.torch.policy import Plan
 
 
@@ -34,6 +35,7 @@ class StagedPart:
         self.ticket: _fanin.Ticket | None = None
         self.final: torch.cuda.Event | None = None
         self.error: Exception | None = None
+        self.contributions: Contributions | None = None
         self._enqueued = threading.Event()
 
     def is_done(self) -> bool:
@@ -48,7 +50,8 @@ class StagedPart:
                 raise _fanin.FaninTimeout(f"{self.kind} of a CUDA tensor is not complete at the wait's timeout")
         if self.error is not None:
             raise self.error
-        assert self.final is not None
+        assert self.final is not None and self.contributions is not None
+        note_contributions(self.contributions)
         torch.cuda.current_stream(self.device).wait_event(self.final)
 
     def finish(self, error: Exception | None = None) -> None:
@@ -85,8 +88,8 @@ class _PinnedPool:
 class CudaStager:
     """The staging of one group on one device, in order of submission."""
 
-    def __init__(self, session: _fanin.Session, device: torch.device) -> None:
-        self.session, self.device = session, device
+    def __init__(self, session: _fanin.Session, device: torch.device, world_size: int) -> None:
+        self.session, self.device, self._world_size = session, device, world_size
         self._stream = torch.cuda.Stream(device=device)
         self._pool = _PinnedPool()
         self._down: queue.SimpleQueue[StagedPart | None] = queue.SimpleQueue()
@@ -155,7 +158,7 @@ class CudaStager:
 
     def _copy_up(self, part: StagedPart) -> None:
         assert part.ticket is not None and part.pinned_out is not None and part.target is not None
-        part.ticket.wait()
+        part.contributions = Contributions.of(part.ticket.wait(), self._world_size)
         with torch.cuda.stream(self._stream):
             _bytes(part.target).copy_(part.pinned_out[: part.target.nbytes], non_blocking=True)
             part.target.record_stream(self._stream)

@@ -26,7 +26,7 @@ from fanin.session import CARRY_S
 from fanin.telemetry import Ledger
 from fanin.torch.cuda import CudaStager
 from fanin.torch.policy import P4APP_REASON, Plan, plan_all_reduce_p4app, plan_group, plan_move, plan_reduction
-from fanin.torch.work import Completer, FaninWork, Part, TicketPart, WorkPart, backend_error
+from fanin.torch.work import Completer, FaninWork, NothingPart, Part, TicketPart, WorkPart, backend_error
 
 Finish = Callable[[], None]
 
@@ -68,7 +68,7 @@ class Group:
         with self._lock:
             # A second job: staged requests are issued by a thread, so they cannot share an order with the caller's.
             if self._stager is None:
-                self._stager = CudaStager(self._connect("cuda"), device)
+                self._stager = CudaStager(self._connect("cuda"), device, self.size)
         if device != self._stager.device:
             raise ValueError(
                 f"process group {self.name!r} serves {self._stager.device} on this rank, not {device} as well"
@@ -204,7 +204,11 @@ class Call:
             )
         except _fanin.FaninError as error:
             raise backend_error(error) from error
-        self._parts.append(group.remember(TicketPart(ticket)))
+        self._parts.append(group.remember(TicketPart(ticket, group.size)))
+
+    def last_part(self) -> Part:
+        """The part that the last `submit` has added; one without data, where there was nothing to submit."""
+        return self._parts[-1] if self._parts else NothingPart()
 
     def barrier(self) -> None:
         """A request without data, and everything this rank issued before it."""
@@ -216,7 +220,7 @@ class Call:
             ticket = session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "", carry_s=self._carry_s)
         except _fanin.FaninError as error:
             raise backend_error(error) from error
-        self._parts += [TicketPart(ticket), *earlier]
+        self._parts += [TicketPart(ticket, group.size), *earlier]
 
     def fall_back(self, reason: str, byte_count: int, start: Callable[[], Any]) -> None:
         """Runs the call on gloo instead, as one part of this work."""

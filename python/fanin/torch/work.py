@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
 from fanin._fanin import FaninError, FaninTimeout
+from fanin.telemetry import Contributions, note_contributions
 
 #: What c10d passes for "no timeout given".
 NO_TIMEOUT = timedelta(0)
@@ -23,20 +24,39 @@ NO_TIMEOUT = timedelta(0)
 class Part(Protocol):
     """One thing a collective waits for."""
 
+    #: Whose contributions a finished request holds; None for others.
+    contributions: Contributions | None
+
     def wait_until(self, deadline: float | None) -> None: ...
     def is_done(self) -> bool: ...
+
+
+class NothingPart:
+    """What a request without elements waits for."""
+
+    contributions: Contributions | None = None
+
+    def wait_until(self, deadline: float | None) -> None:
+        """Returns at once."""
+
+    def is_done(self) -> bool:
+        """Always."""
+        return True
 
 
 class TicketPart:
     """A request inside the worker runtime."""
 
-    __slots__ = ("_ticket",)
+    __slots__ = ("_ticket", "_world_size", "contributions")
 
-    def __init__(self, ticket: Any) -> None:
-        self._ticket = ticket
+    def __init__(self, ticket: Any, world_size: int) -> None:
+        self._ticket, self._world_size = ticket, world_size
+        self.contributions: Contributions | None = None
 
     def wait_until(self, deadline: float | None) -> None:
-        self._ticket.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        outcome = self._ticket.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self.contributions = Contributions.of(outcome, self._world_size)
+        note_contributions(self.contributions)
 
     def is_done(self) -> bool:
         return bool(self._ticket.is_done())
@@ -45,10 +65,11 @@ class TicketPart:
 class WorkPart:
     """A collective of the fall-back backend that needs something done afterwards."""
 
-    __slots__ = ("_work",)
+    __slots__ = ("_work", "contributions")
 
     def __init__(self, work: Any) -> None:
         self._work = work
+        self.contributions: Contributions | None = None
 
     def wait_until(self, deadline: float | None) -> None:
         if deadline is None:
@@ -156,6 +177,19 @@ class FaninWork(Work):
         """The tensors of a completed collective."""
         self.wait()
         return self._tensors
+
+    @property
+    def contributions(self) -> Contributions | None:
+        """Whose contributions the parts of a finished collective hold, all together."""
+        found = [part.contributions for part in self._parts if part.contributions is not None]
+        if not found:
+            return None
+        named = [set(held.missing) for held in found if held.missing is not None]
+        return Contributions(
+            min(held.least for held in found),
+            max(held.most for held in found),
+            tuple(sorted(set().union(*named))) if len(named) == len(found) else None,
+        )
 
     def synchronize(self) -> None:
         """Same as ``wait``."""
