@@ -16,12 +16,13 @@ use fanin_wire::{ElementFormat, Kind, Operator, ProbePath, fanin, multicast_grou
 
 use crate::{Error, ErrorKind};
 
-/// Attempts, and the wait for each: a start-up on a crowded machine is slow.
+/// Attempts, and the wait for the first; each later one waits twice as long. The first often comes before another rank's
+/// parameter server has heard of the job; and a start-up on a crowded machine is slow: two seconds in all.
 const ATTEMPT_COUNT: u32 = 8;
-const ATTEMPT_WAIT: Duration = Duration::from_millis(250);
-/// The same for multicast, which most often works at once or never.
+const ATTEMPT_WAIT: Duration = Duration::from_millis(8);
+/// The same for multicast, which most often works at once or never: 0.3 s in all.
 const GROUP_ATTEMPT_COUNT: u32 = 3;
-const GROUP_ATTEMPT_WAIT: Duration = Duration::from_millis(100);
+const GROUP_ATTEMPT_WAIT: Duration = Duration::from_millis(43);
 
 /// What identifies the prober to the switch.
 pub(crate) struct Prober {
@@ -198,7 +199,7 @@ impl Asking<'_> {
                 Ok(_) | Err(NetError::Unreachable { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            let deadline = Instant::now() + self.wait;
+            let deadline = Instant::now() + self.wait * (1 << attempt);
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use common::{Path, World, collective};
@@ -142,9 +143,12 @@ fn a_wrong_address_is_an_error_at_once() {
 #[test]
 fn abort_ends_what_is_in_progress() {
     for world in World::on_each_path(4) {
+        // Who aborts takes the job's parameter server along, if it has it: not before all ranks are in.
+        let all_are_in = Barrier::new(4);
         let errors = world.run(
             |config| config,
             |rank, session| {
+                all_are_in.wait();
                 if rank == 3 {
                     std::thread::sleep(Duration::from_millis(800));
                     return None;
