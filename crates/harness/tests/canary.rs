@@ -80,7 +80,7 @@ fn the_operations_of_atp_find_its_canary() {
 #[test]
 fn the_vectors_find_the_canaries() {
     suite::replay_all(|_| true, ProgramTarget::default).assert_all_passed();
-    suite::replay_all_atp(AtpProgramTarget::default).assert_all_passed();
+    suite::replay_all_atp(&[], AtpProgramTarget::default).assert_all_passed();
 }
 
 #[test]
