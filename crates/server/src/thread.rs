@@ -111,8 +111,10 @@ impl Thread {
             return Ok(true);
         }
         self.patience.renew();
+        // Read once: what came together came at the same time, as far as late workers are concerned.
+        let now = self.now();
         for (datagram, source) in batch.iter_mut() {
-            self.handle(datagram, source)?;
+            self.handle(now, datagram, source)?;
         }
         self.flush()?;
         self.look_at_the_late()?;
@@ -122,9 +124,8 @@ impl Thread {
         Ok(true)
     }
 
-    fn handle(&mut self, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
+    fn handle(&mut self, now: Time, datagram: &[u8], source: SocketAddr) -> Result<(), NetError> {
         let Some(lane) = find(&self.lanes, datagram) else { return self.refuse(datagram, source) };
-        let now = self.now();
         self.lanes[lane].server.handle_packet(now, datagram);
         self.lanes[lane].source = Some(source);
         self.answer(lane, datagram.len(), source)
