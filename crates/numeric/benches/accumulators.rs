@@ -6,13 +6,15 @@
 //! header, once with slots and datagrams in the second-level cache, once with slots that only memory holds.
 //! `KERNEL_LEVEL=scalar|avx2|avx512` limits the kernels.
 
+mod support;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
 use fanin_numeric::register_pair::{FloatFormat, Registers, Rounding};
 use fanin_numeric::{KernelLevel, Telemetry, accumulate, exact, ieee, kernel_level, limit_kernel_level};
+use support::{median, time};
 
 const ROUNDS: usize = 9;
 /// A sample repeats the work until it has added about this many elements.
@@ -170,20 +172,6 @@ fn memcpy(buffers: &mut Buffers) {
     for (index, tensor) in buffers.copy.chunks_mut(4 * CHUNK).enumerate() {
         tensor.copy_from_slice(&buffers.payload[index % DATAGRAMS * stride + HEADER_BYTES..][..4 * CHUNK]);
     }
-}
-
-/// Seconds for one pass, from a sample of several.
-fn time(passes: usize, mut pass: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    for _ in 0..passes {
-        pass();
-    }
-    start.elapsed().as_secs_f64() / passes as f64
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// One line of the table: elements per nanosecond, shares of the integer addition's and the copy's speed.

@@ -9,11 +9,13 @@
 //! On a shared machine give it a scheduling group of its own:
 //! `setsid -w sh -c 'echo -20 > /proc/self/autogroup; exec nice -n -20 cargo bench -p fanin-numeric'`.
 
+mod support;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use fanin_numeric::{KernelLevel, accumulate, bfloat_wire, block_fixed, byte_wire, float_wire, half_wire, integer};
 use fanin_numeric::{kernel_level, limit_kernel_level, static_fixed};
+use support::{median, time};
 
 const ROUNDS: usize = 9;
 /// A sample repeats the work until it has moved about this much, to be long beside the clock's own cost.
@@ -206,20 +208,6 @@ fn memcpy(buffers: &mut Buffers, setting: &Setting, width: usize, from_payload: 
         let tensor = &mut copy[width * at..][..width * setting.chunk];
         if from_payload { tensor.copy_from_slice(payload) } else { payload.copy_from_slice(tensor) }
     });
-}
-
-/// Seconds for one pass, from a sample of several.
-fn time(passes: usize, mut pass: impl FnMut()) -> f64 {
-    let start = Instant::now();
-    for _ in 0..passes {
-        pass();
-    }
-    start.elapsed().as_secs_f64() / passes as f64
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// One line of the table: kernel GB/s, memcpy GB/s, share.
