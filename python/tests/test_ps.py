@@ -8,22 +8,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fanin
 import fanin.ps
 import numpy as np
+import ps_ranks
 import pytest
 from fanin.ps.keys import KEY_COUNT_MAX, Announcement, KeyTable, Signature
 from fanin.ps.rounds import Rounds
 from fanin.ps.worker import Worker
+from ps_ranks import new_run, ones
 
 HERE = Path(__file__).parent
-_runs = count()
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +42,7 @@ def switch(
     return running
 
 
-def in_parallel(switch: fanin.LocalSwitch, size: int, work: Callable[[Worker], Any], timeout: float = 60) -> list[Any]:
-    """Runs `work` as every rank of a job of `size`; returns the results in rank order."""
-    run_id = f"test-{next(_runs)}"
-
-    def member(rank: int) -> Any:
-        session = fanin.Session(
-            switch=switch.address, job="ps-test", run_id=run_id, rank=rank, world_size=size, timeout=timeout
-        )
-        with Worker(session) as worker:
-            return work(worker)
-
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(member, range(size)))
-
-
-def ones(length: int = 100, value: float = 1.0) -> np.ndarray:
-    return np.full(length, value, "float32")
+in_parallel = partial(ps_ranks.in_parallel, Worker)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -407,7 +392,7 @@ def _all_reduces(worker: Worker) -> int:
 def test_functions_of_the_module(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(fanin.FaninError, match="init"):
         fanin.ps.push("w", ones())
-    fanin.ps.init(switch=switch.address, run_id=f"test-{next(_runs)}", rank=0, world_size=1, timeout=20)
+    fanin.ps.init(switch=switch.address, run_id=new_run(), rank=0, world_size=1, timeout=20)
     try:
         with pytest.raises(fanin.FaninError, match="initialised already"):
             fanin.ps.init()
@@ -423,7 +408,7 @@ def test_functions_of_the_module(switch: fanin.LocalSwitch, monkeypatch: pytest.
 
 
 def test_a_rank_that_dies_ends_all_waits(switch: fanin.LocalSwitch) -> None:
-    run_id = f"test-{next(_runs)}"
+    run_id = new_run()
     commands = [
         [sys.executable, str(HERE / "ps_script.py"), switch.address, run_id, str(rank), "3"] for rank in range(3)
     ]

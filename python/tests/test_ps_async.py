@@ -9,21 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from functools import partial
 from typing import Any
 
 import fanin
 import fanin.ps
 import numpy as np
+import ps_ranks
 import pytest
 from fanin.ps.asynchronous import AsyncWorker, Request, Requests, _own_address
 from fanin.ps.frames import HELLO, WELCOME, Kind, head
 from fanin.ps.handle import Handle
 from fanin.ps.store import Store
-
-_runs = count()
+from ps_ranks import new_run, ones
 
 
 @pytest.fixture(scope="module")
@@ -32,23 +32,7 @@ def switch() -> Iterator[fanin.LocalSwitch]:
         yield running
 
 
-def in_parallel(switch: fanin.LocalSwitch, size: int, work: Callable[[AsyncWorker], Any], timeout: float = 60) -> Any:
-    """Runs `work` as every rank of a job of `size`; returns the results in rank order."""
-    run_id = f"async-{next(_runs)}"
-
-    def member(rank: int) -> Any:
-        session = fanin.Session(
-            switch=switch.address, job="ps-async", run_id=run_id, rank=rank, world_size=size, timeout=timeout
-        )
-        with AsyncWorker(session) as worker:
-            return work(worker)
-
-    with ThreadPoolExecutor(size) as pool:
-        return list(pool.map(member, range(size)))
-
-
-def ones(length: int = 100, value: float = 1.0) -> np.ndarray:
-    return np.full(length, value, "float32")
+in_parallel = partial(ps_ranks.in_parallel, AsyncWorker)
 
 
 def test_nobody_waits_for_the_others(switch: fanin.LocalSwitch) -> None:
@@ -332,7 +316,7 @@ fanin.ps.shutdown()
 
 
 def test_a_rank_that_dies_leaves_what_it_pushed_and_the_others_go_on(switch: fanin.LocalSwitch) -> None:
-    run_id = f"async-{next(_runs)}"
+    run_id = new_run()
     ranks = [
         subprocess.Popen([sys.executable, "-c", DYING, switch.address, run_id, str(rank)], stderr=subprocess.PIPE)
         for rank in range(2)
@@ -352,7 +336,7 @@ time.sleep(60)
 
 
 def test_rank_0_does_not_wait_after_an_uncaught_exception(switch: fanin.LocalSwitch) -> None:
-    run_id = f"async-{next(_runs)}"
+    run_id = new_run()
     ranks = [
         subprocess.Popen([sys.executable, "-c", CRASHING, switch.address, run_id, str(rank)], stderr=subprocess.PIPE)
         for rank in range(2)
@@ -367,7 +351,7 @@ def test_rank_0_does_not_wait_after_an_uncaught_exception(switch: fanin.LocalSwi
 
 def test_rank_0_waits_for_the_others_before_it_leaves(switch: fanin.LocalSwitch) -> None:
     has_left = threading.Event()
-    run_id = f"async-{next(_runs)}"
+    run_id = new_run()
 
     def member(rank: int) -> None:
         session = fanin.Session(switch=switch.address, job="ps-async", run_id=run_id, rank=rank, world_size=2)
@@ -388,7 +372,7 @@ def test_rank_0_waits_for_the_others_before_it_leaves(switch: fanin.LocalSwitch)
 
 def test_who_stays_too_long_is_named(switch: fanin.LocalSwitch) -> None:
     is_over = threading.Event()
-    run_id = f"async-{next(_runs)}"
+    run_id = new_run()
 
     def member(rank: int) -> None:
         session = fanin.Session(
