@@ -1,7 +1,7 @@
 //! Training jobs: ranks that compute, sum their gradients over the network, and start again.
 //!
 //! A [`Rank`] lives at a host and knows time, not packets. What carries its gradients is its [`Work`]: flows in a ring, an
-//! [`Endpoint`] of a protocol that aggregates in the network, or nothing but a time (`ideal`).
+//! [`aggregation::Endpoint`] of a protocol that aggregates in the network, or nothing but a time (`ideal`).
 //!
 //! | module | what it is |
 //! | --- | --- |
