@@ -47,6 +47,7 @@ impl Cluster {
             way: *plan.tree.way(endpoint.rank),
             level_count: plan.tree.level_count(),
             lost_count: plan.tree.lost().count(),
+            has_newcomer: false,
         };
         (endpoint.config.job_token, endpoint.config.way) = (set_up.job_token, set_up.way);
         endpoint.worker.set_up_again(self.now, set_up);

@@ -161,10 +161,11 @@ impl Worker {
         }
     }
 
-    /// Another slot for the place of a chunk that collided.
+    /// The slot for what follows at a chunk's place: another one if it collided. Whoever had a slot of his own, because he did
+    /// not hear of a collision, comes back to the others'.
     fn take_remap(&mut self, position: u64, header: &Header) {
-        if header.slot_index_next != header.slot_index && header.slot_index_next < self.config.slot_count {
-            self.counters.remapped += 1;
+        if header.slot_index_next < self.config.slot_count {
+            self.counters.remapped += u64::from(header.slot_index_next != header.slot_index);
             self.place_mut(position).slot_index = header.slot_index_next;
         }
     }
