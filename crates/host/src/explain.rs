@@ -77,7 +77,12 @@ impl<'a> Explainer<'a> {
             is_here && worker.last_report.as_ref().is_none_or(|report| report.boundary.is_none())
         };
         let elsewhere: Vec<u32> = workers.iter().filter(is_elsewhere).map(|worker| worker.rank).collect();
-        let _ = write!(text, ": ranks {elsewhere:?} have not called it. Every rank must, at the same place of its loop");
+        match elsewhere[..] {
+            [] => text += ": all ranks are there, and the switch has not answered",
+            _ => {
+                let _ = write!(text, ": ranks {elsewhere:?} have not called it. Every rank must, at the same place");
+            }
+        }
         text
     }
 
