@@ -49,7 +49,8 @@ impl Session {
     pub fn admit(&self, wait: Duration, is_interrupted: &dyn Fn() -> bool) -> Result<Vec<u16>, Error> {
         let shared = &self.shared;
         if shared.config.on_peer_loss != OnPeerLoss::Continue {
-            let why = "nobody can take a lost rank's place in this job: use the algorithm atp and on_peer_loss `continue`";
+            let why =
+                "nobody can take a lost rank's place in this job: use the algorithm atp and on_peer_loss `continue`";
             return Err(Error::new(ErrorKind::Invalid, why));
         }
         shared.begin_boundary(wait)?;

@@ -114,7 +114,10 @@ fn missing_hint(key: &RunKey, group: &Group, elsewhere: &[(u16, String)]) -> Str
 pub(super) fn nobody_to_replace(key: &RunKey) -> ControlError {
     ControlError::new(
         ErrorCode::InvalidRequest,
-        format!("run `{}` of job `{}` does not run on this switch: there is nobody to replace", key.run_id, key.job_name),
+        format!(
+            "run `{}` of job `{}` does not run on this switch: there is nobody to replace",
+            key.run_id, key.job_name
+        ),
         "Use the job, run_id, switch and token of the ranks that are left; a first start goes without `replace`",
     )
 }
@@ -140,7 +143,11 @@ pub(super) fn unlike(job: &Job, ask: &JoinAsk, is_same_shape: bool) -> Option<Co
     } else {
         return None;
     };
-    Some(ControlError::new(ErrorCode::RanksDisagree, message, "Start the replacement with the settings of the lost rank"))
+    Some(ControlError::new(
+        ErrorCode::RanksDisagree,
+        message,
+        "Start the replacement with the settings of the lost rank",
+    ))
 }
 
 /// A replacement's wait is over.
@@ -150,8 +157,10 @@ pub(super) fn not_admitted(job: &Job, rank: u16) -> ControlError {
         let label = job.members.get(usize::from(rank)).map_or("", |member| &member.label);
         return duplicate_rank(rank, &job.key.run_id, label);
     }
-    let message = format!("rank {rank} of job `{}` was lost, and the other ranks have not called admit()", job.key.job_name);
-    let hint = "Have every rank that is left call Session.admit() at the same place of its loop, or wait for longer (timeout)";
+    let message =
+        format!("rank {rank} of job `{}` was lost, and the other ranks have not called admit()", job.key.job_name);
+    let hint =
+        "Have every rank that is left call Session.admit() at the same place of its loop, or wait for longer (timeout)";
     ControlError::new(ErrorCode::MissingRanks, message, hint)
 }
 

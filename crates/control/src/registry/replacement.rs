@@ -160,7 +160,8 @@ impl Registry {
     pub(super) fn refuse_replacements(&mut self, job_id: u32) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let error = refusals::job_ended(job);
-        let mut tickets: Vec<Ticket> = std::mem::take(&mut job.replacements).into_values().map(|it| it.ticket).collect();
+        let mut tickets: Vec<Ticket> =
+            std::mem::take(&mut job.replacements).into_values().map(|it| it.ticket).collect();
         for rank in job.joining_ranks() {
             let member = &mut job.members[usize::from(rank)];
             member.state = MemberState::Lost;

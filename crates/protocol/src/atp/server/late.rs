@@ -51,7 +51,8 @@ impl Late {
     /// Whoever takes a lost worker's place begins where the others have come to.
     pub fn welcome(&mut self, lost_before: &Contributed, lost: &Contributed) {
         let ranks = 0..self.heard.len() as u16;
-        let others = ranks.clone().filter(|&rank| !lost_before.contains(rank)).map(|rank| self.heard[usize::from(rank)]);
+        let others =
+            ranks.clone().filter(|&rank| !lost_before.contains(rank)).map(|rank| self.heard[usize::from(rank)]);
         let Some(furthest) = others.reduce(|a, b| if (a.wrapping_sub(b) as i32) > 0 { a } else { b }) else { return };
         for rank in ranks.filter(|&rank| lost_before.contains(rank) && !lost.contains(rank)) {
             self.heard[usize::from(rank)] = furthest;
