@@ -4,6 +4,7 @@
 
 mod config;
 mod emit;
+mod lateness;
 mod receive;
 mod window;
 
@@ -22,6 +23,7 @@ use crate::time::{Span, Time};
 pub use config::{CongestionControl, WorkerConfig};
 pub use receive::Event;
 
+use lateness::Lateness;
 use window::Window;
 
 /// The memory that a worker's collectives read and write. Blocks are numbered as in [`crate::switchml::Tensors`].
@@ -115,6 +117,9 @@ pub struct Worker {
     window: Window,
     /// ATP's sign of loss is three Parameters of later chunks (§3.7); the last chunks of a stream have none behind them.
     timer: ResendTimer,
+    lateness: Lateness,
+    /// Chunks that the timer sends again: twice as many each time that it turns out to be right.
+    burst: u32,
     events: VecDeque<Event>,
     counters: WorkerCounters,
     /// Workers that were lost: they are missing in every sum.
@@ -169,6 +174,8 @@ impl Worker {
                 config.resend_timeout_min,
                 config.resend_timeout_max,
             ),
+            lateness: Lateness::new(),
+            burst: 1,
             events: VecDeque::new(),
             counters: WorkerCounters {
                 fragments: 0,
@@ -210,21 +217,32 @@ impl Worker {
         self.stream.push(submission);
     }
 
-    /// Sends the oldest chunk again that has been out too long.
+    /// Sends the oldest chunks again that have been out too long: one at first, since another worker may just be late.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
         self.timer.on_timeout(now);
-        self.counters.resends_timeout += 1;
-        self.queue_resend(self.expected);
+        let mut left = self.burst;
+        for position in self.expected..self.next {
+            let place = self.place(position);
+            if !place.is_acknowledged && !place.is_queued {
+                self.counters.resends_timeout += 1;
+                self.queue_resend(position);
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
     }
 
     /// When `handle_timeout` is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         // What waits to be sent again needs no timer.
         let place = self.place(self.expected);
-        (self.expected < self.next && !place.is_queued).then(|| self.timer.deadline(place.sent_last))
+        (self.expected < self.next && !place.is_queued)
+            .then(|| self.timer.deadline_after(place.sent_last, self.lateness.patience()))
     }
 
     /// What has happened since the last call.
@@ -267,7 +285,7 @@ impl Worker {
         }
         self.places.iter().for_each(|place| place.slot_index.hash(hasher));
         self.stream.hash_state(hasher);
-        self.timer.is_backed_off().hash(hasher);
+        (self.timer.is_backed_off(), self.burst).hash(hasher);
         (self.lost_count, self.is_someone_late).hash(hasher);
     }
 
