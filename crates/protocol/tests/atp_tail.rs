@@ -95,7 +95,7 @@ impl Pair {
                 self.server.handle_packet(self.now, &output[..bytes]);
             }
         }
-        self.now = self.now + Span::from_us(50);
+        self.now += Span::from_us(50);
         while let Some(transmit) = self.server.poll_transmit(&mut output) {
             self.worker.handle_packet(self.now, &output[..transmit.bytes], &mut Ones);
         }
