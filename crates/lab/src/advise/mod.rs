@@ -6,7 +6,9 @@
 mod models;
 mod predict;
 mod profile;
+mod table2;
 
 pub use models::{MODELS, Model, RATES_BPS, WORKERS, paper_question};
 pub use predict::{Bound, Prediction, Question, Scheme, rate_worth_it};
 pub use profile::{Bucket, Profile};
+pub use table2::Setting as Table2;
