@@ -38,7 +38,8 @@ fn namespaces() -> Vec<String> {
 
 /// A folder of this test's own, for what the program writes.
 fn scratch(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("fanin-bench-{name}-{}", std::process::id()));
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-bench-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }

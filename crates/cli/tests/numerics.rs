@@ -10,7 +10,8 @@ const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/
 
 #[test]
 fn all_accumulators_are_compared_in_a_table_and_in_files() {
-    let folder = std::env::temp_dir().join(format!("fanin-numerics-{}", std::process::id()));
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-numerics-{}", std::process::id()));
     let out = folder.to_str().unwrap();
     let output = fanin(&["numerics", "compare", "--gradients", RECORDING, "--by-parameter", "--out", out]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));

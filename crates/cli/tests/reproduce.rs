@@ -14,7 +14,8 @@ fn last(findings: &Value, sheet: usize, column: usize) -> f64 {
 
 #[test]
 fn every_experiment_of_atp_runs_and_points_the_paper_s_way() {
-    let folder = std::env::temp_dir().join(format!("fanin-reproduce-{}", std::process::id()));
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-reproduce-{}", std::process::id()));
     let output = fanin(&["reproduce", "atp", "--quick", "--out", folder.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
@@ -48,7 +49,8 @@ fn every_experiment_of_atp_runs_and_points_the_paper_s_way() {
 
 #[test]
 fn mistakes_in_parameters_are_answered_with_what_to_do() {
-    let file = std::env::temp_dir().join(format!("fanin-reproduce-{}.toml", std::process::id()));
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-reproduce-{}.toml", std::process::id()));
     std::fs::write(&file, "seeed = 1\n").unwrap();
     let file = file.to_str().unwrap();
     for (arguments, status, why) in [
@@ -71,7 +73,8 @@ fn a_job_beside_a_tcp_flow_sums_right_and_both_get_through() {
         println!("SKIPPED: network namespaces need root");
         return;
     }
-    let folder = std::env::temp_dir().join(format!("fanin-reproduce-fig16-{}", std::process::id()));
+    let folder =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-reproduce-fig16-{}", std::process::id()));
     let output = fanin(&["reproduce", "atp", "fig16", "--quick", "--out", folder.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let findings = std::fs::read_to_string(folder.join("fig16.json")).unwrap();

@@ -29,7 +29,7 @@ fn every_scenario_of_the_repository_runs_and_repeats() {
 
 #[test]
 fn files_have_a_line_for_each_flow_and_link() {
-    let folder = std::env::temp_dir().join(format!("fanin-sim-{}", std::process::id()));
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-sim-{}", std::process::id()));
     let output = fanin(&["sim", &format!("{FOLDER}/incast.toml"), "--out", folder.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("60 of 60 flows ended"), "{}", text(&output.stdout));
@@ -44,7 +44,8 @@ fn files_have_a_line_for_each_flow_and_link() {
 
 #[test]
 fn a_mistake_in_a_file_is_named_with_the_file() {
-    let file = std::env::temp_dir().join(format!("fanin-sim-bad-{}.toml", std::process::id()));
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-sim-bad-{}.toml", std::process::id()));
     std::fs::write(&file, "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[[traffic]]\nkind = 'poison'")
         .unwrap();
     let output = fanin(&["sim", file.to_str().unwrap()]);

@@ -19,7 +19,8 @@ workers = ['10.0.1.0/24']
 ";
 
 fn file(name: &str, contents: &str) -> String {
-    let file = std::env::temp_dir().join(format!("fanin-{name}-{}.toml", std::process::id()));
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-{name}-{}.toml", std::process::id()));
     std::fs::write(&file, contents).unwrap();
     file.to_str().unwrap().to_owned()
 }

@@ -138,7 +138,8 @@ fn racks(name: &str) -> PathBuf {
     };
     let text =
         switch("spine", 1, "") + &switch("rack0", 2, "parent = 'spine'") + &switch("rack1", 3, "parent = 'spine'");
-    let file = std::env::temp_dir().join(format!("fanin-{name}-{}.toml", std::process::id()));
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-{name}-{}.toml", std::process::id()));
     std::fs::write(&file, text).expect("a temporary file");
     file
 }

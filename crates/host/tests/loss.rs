@@ -235,7 +235,7 @@ fn in_racks(name: &str, run: impl Fn(&dyn Fn() -> World)) {
     };
     let below = "parent = 'spine'\n";
     let switches = [(0, "spine", ""), (1, "rack0", below), (2, "rack1", below)];
-    let file = std::env::temp_dir().join(format!("fanin-loss-{name}-{pid}.toml"));
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-loss-{name}-{pid}.toml"));
     std::fs::write(&file, switches.map(switch).concat()).expect("a temporary file");
     let _racks = ["rack0", "rack1"].map(|name| Daemon::start_own(&placed(&file, name)).expect("own addresses"));
     run(&|| World::around(&placed(&file, "spine"), Path::Atp, WORLD_SIZE));

@@ -33,7 +33,8 @@ impl Tree {
             )
         };
         let entries = switches.iter().zip(first..).map(|(switch, number)| entry(switch, own_address(number)));
-        let file = std::env::temp_dir().join(format!("fanin-racks-{}-{first}.toml", std::process::id()));
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("fanin-racks-{}-{first}.toml", std::process::id()));
         std::fs::write(&file, entries.collect::<String>()).expect("a temporary file");
         Tree { file }
     }

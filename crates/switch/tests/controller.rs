@@ -93,7 +93,8 @@ struct Files(std::path::PathBuf);
 
 impl Files {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("fanin-controller-{name}-{}", std::process::id()));
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("fanin-controller-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -53,7 +53,8 @@ fn driver() -> Option<Driver> {
         let (_, port) = line.split_once("started successfully on port ")?;
         port.trim_end_matches('.').parse().ok()
     });
-    let profile = std::env::temp_dir().join(format!("fanin-dashboard-{}", std::process::id()));
+    let profile =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-dashboard-{}", std::process::id()));
     Some(Driver { process, port: port.expect("chromedriver names its port"), profile })
 }
 
