@@ -89,6 +89,28 @@ const bit<8> FANIN_ELEMENT_FORMAT_FLOAT16 = 1;
 const bit<8> FANIN_ELEMENT_FORMAT_BFLOAT16 = 2;
 // 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
 const bit<8> FANIN_ELEMENT_FORMAT_INT8 = 3;
+// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_FLOAT32 = 4;
+// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_FLOAT16 = 5;
+// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_BFLOAT16 = 6;
+// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+const bit<8> FANIN_ELEMENT_FORMAT_FIXED32 = 7;
+// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+const bit<8> FANIN_ACCUMULATOR_BLOCK_FIXED = 0;
+// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+const bit<8> FANIN_ACCUMULATOR_STATIC_FIXED = 1;
+// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+const bit<8> FANIN_ACCUMULATOR_FPISA = 2;
+// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+const bit<8> FANIN_ACCUMULATOR_FPISA_A = 3;
+// Floats by table look-ups: raw elements (Libra §3.5).
+const bit<8> FANIN_ACCUMULATOR_LOG_TABLE = 4;
+// Native float addition in order of arrival: raw elements (PANAMA §4).
+const bit<8> FANIN_ACCUMULATOR_IEEE = 5;
+// The exact sum, rounded once, whatever the order: raw elements.
+const bit<8> FANIN_ACCUMULATOR_EXACT = 6;
 // Sum.
 const bit<8> FANIN_OPERATOR_ADD = 0;
 // Largest, as signed 32-bit integers.

@@ -17,6 +17,7 @@ class FaninTimeout(FaninError):
 
 class Outcome:
     non_finite_blocks: int
+    overflowed_elements: int
     chunks: int
     elapsed_s: float
     missing_least: int
@@ -62,6 +63,8 @@ class Session:
         switch_name: str | None = None,
         on_peer_loss: str = "fail",
         stragglers: str = "wait",
+        accumulator: str | None = None,
+        tolerance: float | None = None,
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
     def submit(

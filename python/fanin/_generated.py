@@ -172,6 +172,33 @@ class ElementFormat(IntEnum):
     """bfloat16, big-endian, block-scaled to whole numbers, which the switch sums as 32-bit integers."""
     INT8 = 3
     """8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`."""
+    RAW_FLOAT32 = 4
+    """IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    RAW_FLOAT16 = 5
+    """IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    RAW_BFLOAT16 = 6
+    """bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    FIXED32 = 7
+    """Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8)."""
+
+
+class Accumulator(IntEnum):
+    """How a job's switch adds sums of floats (spec/NUMERICS.md). The controller tells it in JoinRequest and JoinResponse; no datagram carries it."""
+
+    BLOCK_FIXED = 0
+    """Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements."""
+    STATIC_FIXED = 1
+    """Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8)."""
+    FPISA = 2
+    """Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3)."""
+    FPISA_A = 3
+    """Floats in integer registers that are not shifted: raw elements (FPISA §4.3)."""
+    LOG_TABLE = 4
+    """Floats by table look-ups: raw elements (Libra §3.5)."""
+    IEEE = 5
+    """Native float addition in order of arrival: raw elements (PANAMA §4)."""
+    EXACT = 6
+    """The exact sum, rounded once, whatever the order: raw elements."""
 
 
 class Operator(IntEnum):

@@ -91,6 +91,28 @@ localparam logic [7:0] ELEMENT_FORMAT_FLOAT16 = 8'd1;
 localparam logic [7:0] ELEMENT_FORMAT_BFLOAT16 = 8'd2;
 // 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
 localparam logic [7:0] ELEMENT_FORMAT_INT8 = 8'd3;
+// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_FLOAT32 = 8'd4;
+// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_FLOAT16 = 8'd5;
+// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_BFLOAT16 = 8'd6;
+// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+localparam logic [7:0] ELEMENT_FORMAT_FIXED32 = 8'd7;
+// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+localparam logic [7:0] ACCUMULATOR_BLOCK_FIXED = 8'd0;
+// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+localparam logic [7:0] ACCUMULATOR_STATIC_FIXED = 8'd1;
+// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+localparam logic [7:0] ACCUMULATOR_FPISA = 8'd2;
+// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+localparam logic [7:0] ACCUMULATOR_FPISA_A = 8'd3;
+// Floats by table look-ups: raw elements (Libra §3.5).
+localparam logic [7:0] ACCUMULATOR_LOG_TABLE = 8'd4;
+// Native float addition in order of arrival: raw elements (PANAMA §4).
+localparam logic [7:0] ACCUMULATOR_IEEE = 8'd5;
+// The exact sum, rounded once, whatever the order: raw elements.
+localparam logic [7:0] ACCUMULATOR_EXACT = 8'd6;
 // Sum.
 localparam logic [7:0] OPERATOR_ADD = 8'd0;
 // Largest, as signed 32-bit integers.

@@ -90,6 +90,7 @@ impl JobPlan {
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             wire_format: self.wire_format,
         }
     }

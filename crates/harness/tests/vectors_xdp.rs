@@ -124,6 +124,7 @@ fn stranger(source: Source, packet: &[u8]) -> Result<Exchange, String> {
         slots_per_lane: 1,
         element_count_max: 1,
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         wire_format: WireFormat::Fanin,
     };
     empty.install(&other)?;
@@ -270,6 +271,7 @@ const JOB: JobConfig = JobConfig {
     slots_per_lane: 4,
     element_count_max: 352,
     has_checksum: true,
+    accumulator: fanin_wire::Accumulator::BlockFixed,
     wire_format: WireFormat::Fanin,
 };
 

@@ -52,6 +52,7 @@ pub use element::Element;
 pub use error::{Error, ErrorKind};
 pub use fanin_control::registry::StragglerPolicy;
 pub use fanin_net::Blackhole;
+pub use fanin_wire::Accumulator;
 pub use fanin_shm::Leave;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};
 pub use session::Session;

@@ -17,6 +17,7 @@ const JOB: JobConfig = JobConfig {
     element_count_max: 4,
     wire_format: WireFormat::Fanin,
     has_checksum: true,
+    accumulator: fanin_wire::Accumulator::BlockFixed,
 };
 
 /// The second of two racks of two: ranks 2 and 3, child 1 of the root.

@@ -177,11 +177,28 @@ pub enum ElementFormat {
     Bfloat16 = 2,
     /// 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
     Int8 = 3,
+    /// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawFloat32 = 4,
+    /// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawFloat16 = 5,
+    /// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawBfloat16 = 6,
+    /// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+    Fixed32 = 7,
 }
 
 impl ElementFormat {
     /// Every value, in the order of its code.
-    pub const ALL: [Self; 4] = [Self::Int32, Self::Float16, Self::Bfloat16, Self::Int8];
+    pub const ALL: [Self; 8] = [
+        Self::Int32,
+        Self::Float16,
+        Self::Bfloat16,
+        Self::Int8,
+        Self::RawFloat32,
+        Self::RawFloat16,
+        Self::RawBfloat16,
+        Self::Fixed32,
+    ];
 
     /// Code on the wire.
     pub const fn code(self) -> u8 {
@@ -195,6 +212,10 @@ impl ElementFormat {
             Self::Float16 => "float16",
             Self::Bfloat16 => "bfloat16",
             Self::Int8 => "int8",
+            Self::RawFloat32 => "raw_float32",
+            Self::RawFloat16 => "raw_float16",
+            Self::RawBfloat16 => "raw_bfloat16",
+            Self::Fixed32 => "fixed32",
         }
     }
 }
@@ -209,12 +230,83 @@ impl TryFrom<u8> for ElementFormat {
             1 => Ok(Self::Float16),
             2 => Ok(Self::Bfloat16),
             3 => Ok(Self::Int8),
+            4 => Ok(Self::RawFloat32),
+            5 => Ok(Self::RawFloat16),
+            6 => Ok(Self::RawBfloat16),
+            7 => Ok(Self::Fixed32),
             _ => Err(code),
         }
     }
 }
 
 impl core::fmt::Display for ElementFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How a job's switch adds sums of floats (spec/NUMERICS.md). The controller tells it in JoinRequest and JoinResponse; no datagram carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Accumulator {
+    /// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+    BlockFixed = 0,
+    /// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+    StaticFixed = 1,
+    /// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+    Fpisa = 2,
+    /// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+    FpisaA = 3,
+    /// Floats by table look-ups: raw elements (Libra §3.5).
+    LogTable = 4,
+    /// Native float addition in order of arrival: raw elements (PANAMA §4).
+    Ieee = 5,
+    /// The exact sum, rounded once, whatever the order: raw elements.
+    Exact = 6,
+}
+
+impl Accumulator {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 7] =
+        [Self::BlockFixed, Self::StaticFixed, Self::Fpisa, Self::FpisaA, Self::LogTable, Self::Ieee, Self::Exact];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BlockFixed => "block_fixed",
+            Self::StaticFixed => "static_fixed",
+            Self::Fpisa => "fpisa",
+            Self::FpisaA => "fpisa_a",
+            Self::LogTable => "log_table",
+            Self::Ieee => "ieee",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+impl TryFrom<u8> for Accumulator {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::BlockFixed),
+            1 => Ok(Self::StaticFixed),
+            2 => Ok(Self::Fpisa),
+            3 => Ok(Self::FpisaA),
+            4 => Ok(Self::LogTable),
+            5 => Ok(Self::Ieee),
+            6 => Ok(Self::Exact),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for Accumulator {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.name())
     }
@@ -568,7 +660,7 @@ pub const DETAIL_OFFSET: usize = 29;
 /// Where `destination`, u16, lies. Rank that is sent the summed payload; the others get a header only. RANK_ALL: every rank.
 pub const DESTINATION_OFFSET: usize = 30;
 
-/// Where `echo`, u32, lies. Probe: see ProbePath. Aggregate of Int8: the shift by which the sum was divided, 0 to INT8_SHIFT_MAX; each byte counts 2^shift steps. Otherwise sent as 0 by a version 1 worker, and echoed by the switch: room for extensions without a new version.
+/// Where `echo`, u32, lies. Probe: see ProbePath. Aggregate of Int8: the shift by which the sum was divided, 0 to INT8_SHIFT_MAX; each byte counts 2^shift steps. Aggregate of raw and Fixed32 elements: how many of them have left their format; if there are any, no element is used and the block is sent again as Int32. Otherwise sent as 0 by a version 1 worker, and echoed by the switch: room for extensions without a new version.
 pub const ECHO_OFFSET: usize = 32;
 
 /// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.

@@ -214,6 +214,7 @@ mod tests {
             element_count_max: 8,
             wire_format: WireFormat::Fanin,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
         };
         let layout = Layout::new(job, &[vec![2], vec![1], vec![3]]);
         for (rack, place) in (0u16..).zip(&layout.places[1..]) {

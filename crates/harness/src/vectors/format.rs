@@ -86,6 +86,7 @@ impl JobSpec {
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
             has_checksum: self.checksum,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             wire_format: self.format,
         }
     }

@@ -7,3 +7,5 @@
 mod fpisa;
 
 pub(crate) use fpisa::*;
+
+pub(crate) use crate::byte_order::{reverse_halves, reverse_words};

@@ -81,6 +81,7 @@ impl Service {
             atp: assignment.atp.as_ref().map(AtpAssignment::to_proto),
             racks: assignment.racks.as_ref().map(RackAssignment::to_proto),
             switch_name,
+            accumulator: assignment.shape.accumulator.code().into(),
         }
     }
 }

@@ -273,6 +273,7 @@ fn job_config(job: &JobInstall) -> JobConfig {
             fanin_control::WireFormat::P4appSwitchml => WireFormat::P4app,
         },
         has_checksum: job.has_checksum,
+        accumulator: job.accumulator,
     }
 }
 
@@ -313,6 +314,7 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.sums_up += part.sums_up;
     sum.sums_again += part.sums_again;
     sum.queries_up += part.queries_up;
+    sum.telemetry.merge(&part.telemetry);
     for &(reason, count) in &part.drops {
         match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
             Some((_, total)) => *total += count,

@@ -86,6 +86,7 @@ pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters) -> TrafficCounte
         contributions: counters.contributions,
         aggregates: counters.aggregates,
         resends_answered: counters.replies,
+        telemetry: counters.telemetry,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }

@@ -117,7 +117,7 @@ impl LeafJob {
         };
         let datagram = &mut output[..aggregate.datagram_bytes()];
         let values = &self.job.values[self.job.values_range(asked, aggregate.element_count)];
-        accumulate::emit(copy.element_format, values, &mut datagram[HEADER_BYTES..]);
+        accumulate::emit_words(copy.element_format, values, &mut datagram[HEADER_BYTES..]);
         decide::seal(&aggregate, self.config.job.has_checksum, datagram);
         Verdict::Reply { bytes: datagram.len() }
     }

@@ -99,7 +99,8 @@ impl Leaf {
     ///
     /// # Errors
     /// As [`Switch::install`](super::Switch::install); p4app's layout has no room for what leaves tell each other
-    /// ([`InstallError::ElementCount`]).
+    /// ([`InstallError::ElementCount`]), and sums of
+    /// floats would be rounded at every level ([`InstallError::Accumulator`]).
     pub fn install(&mut self, config: LeafConfig) -> Result<(), InstallError> {
         config.check()?;
         let number = job_number(config.job.job_id);
