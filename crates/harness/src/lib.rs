@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atp;
+mod bounds;
 pub mod cluster;
 pub mod collective;
 pub mod exhaustive;
