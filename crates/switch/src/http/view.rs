@@ -1,9 +1,12 @@
 //! `/api/status` as JSON: what `Status` says over gRPC, with names for enumerations. Fields are only ever added.
 
-use fanin_control::WireFormat;
+use std::collections::BTreeMap;
+
 use fanin_control::proto::{
-    Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
+    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
 };
+use fanin_control::{Algorithm, WireFormat};
+use fanin_wire::Accumulator;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -69,6 +72,9 @@ struct JobView {
     slot_count: u32,
     age_ms: u64,
     missing_ranks: Vec<u32>,
+    accumulator: &'static str,
+    /// Elements by what it met; nothing where it adds words.
+    accumulator_counts: BTreeMap<&'static str, u64>,
     traffic: TrafficView,
     workers: Vec<WorkerView>,
 }
@@ -142,7 +148,11 @@ impl From<DataplaneCounters> for TrafficView {
 
 impl From<JobStatus> for JobView {
     fn from(job: JobStatus) -> Self {
+        let counts = job.counters.as_ref().and_then(|counters| counters.accumulator).unwrap_or_default();
+        let met = accumulator_causes(&counts).into_iter().filter(|(_, count)| *count > 0);
         Self {
+            accumulator: accumulator_label(&job),
+            accumulator_counts: met.collect(),
             state: job_state(job.state()),
             wire_format: wire_format(job.wire_format()),
             data_path: data_path(job.data_path()),
@@ -197,6 +207,28 @@ impl From<Collective> for CollectiveView {
             chunk_count: collective.chunk_count,
         }
     }
+}
+
+/// How a job's sums of floats are added; ATP's packets say it themselves.
+pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
+    let code = u8::try_from(job.accumulator).ok();
+    match (job.algorithm(), code.and_then(|code| Accumulator::try_from(code).ok())) {
+        (Algorithm::Atp, _) => Accumulator::StaticFixed.label(),
+        (Algorithm::Switchml, Some(accumulator)) => accumulator.label(),
+        (Algorithm::Switchml, None) => "unknown",
+    }
+}
+
+/// The counts with their names.
+pub(super) fn accumulator_causes(counts: &AccumulatorCounters) -> [(&'static str, u64); 6] {
+    [
+        ("overflow", counts.overflow),
+        ("saturation", counts.saturation),
+        ("overwrite", counts.overwrite),
+        ("left_shift", counts.left_shift),
+        ("flushed_to_zero", counts.flushed_to_zero),
+        ("lost_bits", counts.lost_bits),
+    ]
 }
 
 fn job_state(state: JobState) -> &'static str {

@@ -32,7 +32,7 @@ impl Job {
         let places = (0..self.slots.len()).flat_map(|slot| [(slot, 0), (slot, 1)]);
         for (slot, parity) in places {
             let copy = &self.slots[slot][parity];
-            if let Some(format) = raw_format(copy.element_format) {
+            if let Some(format) = raw_format(copy.element_format).filter(|_| copy.element_count > 0) {
                 let range = self.values_of(slot as u16, parity as u8, copy.element_count);
                 self.floats.hash_state(format, range, hasher);
             }
