@@ -15,14 +15,14 @@ pub fn reverse(payload: &[u8], element_bytes: usize, out: &mut [u8]) {
 }
 
 #[inline(always)]
-pub(crate) fn reverse_words(payload: &[u8], out: &mut [u8]) {
+pub(crate) fn words(payload: &[u8], out: &mut [u8]) {
     for (word, out) in payload.as_chunks::<4>().0.iter().zip(out.as_chunks_mut::<4>().0) {
         *out = u32::from_le_bytes(*word).to_be_bytes();
     }
 }
 
 #[inline(always)]
-pub(crate) fn reverse_halves(payload: &[u8], out: &mut [u8]) {
+pub(crate) fn halves(payload: &[u8], out: &mut [u8]) {
     for (half, out) in payload.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<2>().0) {
         *out = u16::from_le_bytes(*half).to_be_bytes();
     }

@@ -7,5 +7,3 @@
 mod fpisa;
 
 pub(crate) use fpisa::*;
-
-pub(crate) use crate::byte_order::{reverse_halves, reverse_words};

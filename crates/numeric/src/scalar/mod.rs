@@ -21,8 +21,6 @@ pub(crate) use plain::*;
 pub(crate) use scaled::*;
 pub(crate) use units::*;
 
-pub(crate) use crate::byte_order::{reverse_halves, reverse_words};
-
 use crate::float16::F16_UNITS_PER_ONE;
 use crate::float16::{F16_UNIT, f16_to_f32, f32_to_f16};
 

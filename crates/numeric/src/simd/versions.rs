@@ -37,6 +37,4 @@ versions! {
     fn fpisa_overwrite(setup: &Setup, payload: &[u8], slot: &mut Registers<'_>);
     fn fpisa_add(setup: &Setup, payload: &[u8], slot: &mut Registers<'_>, telemetry: Option<&mut Telemetry>);
     fn fpisa_emit(setup: &Setup, slot: &Registers<'_>, payload: &mut [u8], telemetry: Option<&mut Telemetry>);
-    fn reverse_words(payload: &[u8], out: &mut [u8]);
-    fn reverse_halves(payload: &[u8], out: &mut [u8]);
 }

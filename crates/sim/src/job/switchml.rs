@@ -73,6 +73,7 @@ impl Settings {
             element_count_max: ELEMENTS,
             wire_format: WireFormat::Fanin,
             has_checksum: false,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
         }
     }
 
@@ -165,7 +166,7 @@ impl Ranked {
                     self.lanes_left -= 1;
                     self.has_completed = self.lanes_left == 0;
                 }
-                switchml::Event::NonFinite(_) => {}
+                switchml::Event::NonFinite(_) | switchml::Event::Overflowed { .. } => {}
                 switchml::Event::Refused { reason, .. } => self.failure = Some(format!("refused: {reason}")),
             }
         }
