@@ -29,7 +29,8 @@ pub struct Expectation {
 /// A description, when a sum leaves 32 bits or the papers' error bound.
 pub fn expect(job: &JobPlan, collective: &Collective, id: BlockId) -> Result<Expectation, String> {
     // A block whose accumulator overflowed comes as 32-bit words.
-    let format = if collective.element_format.is_block_scaled() { collective.element_format } else { ElementFormat::Int32 };
+    let format =
+        if collective.element_format.is_block_scaled() { collective.element_format } else { ElementFormat::Int32 };
     let (shard, first, count) = collective.place(id, job.element_count_max);
     let contributors: Vec<u16> = (0..job.worker_count).filter(|&rank| collective.contributes(rank, shard)).collect();
     let elements = first..first + count;

@@ -44,7 +44,8 @@ impl Chunker {
     }
 
     fn whole(&self, request: &Request, sequence: u64) -> Submission {
-        let element_format = if is_float_sum(request) { self.format_of(request.data_type) } else { ElementFormat::Int32 };
+        let element_format =
+            if is_float_sum(request) { self.format_of(request.data_type) } else { ElementFormat::Int32 };
         let (contributors, receivers) = participants(request.kind);
         Submission {
             id: sequence,

@@ -237,7 +237,8 @@ impl SessionConfig {
             return invalid("the algorithm atp adds as static-fixed: leave accumulator and tolerance out".into());
         }
         let Some(accumulator) = self.chosen_accumulator() else {
-            let (tolerance, least) = (self.tolerance.unwrap_or(0.0), relative_error(Accumulator::Exact, self.world_size));
+            let (tolerance, least) =
+                (self.tolerance.unwrap_or(0.0), relative_error(Accumulator::Exact, self.world_size));
             return invalid(format!(
                 "no accumulator keeps sums of {} ranks within {tolerance:e} of a block's largest value: the exact sum, \
                  rounded to float32, is up to {least:.1e} off. Ask for a tolerance of {least:.1e} or more",

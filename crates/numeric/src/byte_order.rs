@@ -10,7 +10,10 @@ use crate::simd as kernel;
 #[inline]
 pub fn reverse(payload: &[u8], element_bytes: usize, out: &mut [u8]) {
     assert_eq!(payload.len(), out.len(), "reversing bytes keeps their number");
-    assert!(matches!(element_bytes, 2 | 4) && payload.len().is_multiple_of(element_bytes), "elements have 2 or 4 bytes");
+    assert!(
+        matches!(element_bytes, 2 | 4) && payload.len().is_multiple_of(element_bytes),
+        "elements have 2 or 4 bytes"
+    );
     if element_bytes == 4 { kernel::reverse_words(payload, out) } else { kernel::reverse_halves(payload, out) }
 }
 

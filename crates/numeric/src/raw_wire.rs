@@ -46,14 +46,9 @@ macro_rules! raw_wire_format {
 }
 
 raw_wire_format!("f32", f32, 4, read_f32, f32::is_finite, |sum: f32, divisor| sum / divisor);
-raw_wire_format!(
-    "f16 (its bits)",
-    u16,
-    2,
-    read_f16,
-    |bits: u16| bits & 0x7c00 != 0x7c00,
-    |sum, divisor| f32_to_f16(f16_to_f32(sum) / divisor)
-);
+raw_wire_format!("f16 (its bits)", u16, 2, read_f16, |bits: u16| bits & 0x7c00 != 0x7c00, |sum, divisor| f32_to_f16(
+    f16_to_f32(sum) / divisor
+));
 raw_wire_format!(
     "bf16 (its bits)",
     u16,

@@ -71,10 +71,7 @@ impl ElementFormat {
     /// Whether elements are scaled by an exponent that the workers agree on, or no sum of floats at all.
     #[inline]
     pub const fn is_block_scaled(self) -> bool {
-        matches!(
-            self,
-            ElementFormat::Int32 | ElementFormat::Float16 | ElementFormat::Bfloat16 | ElementFormat::Int8
-        )
+        matches!(self, ElementFormat::Int32 | ElementFormat::Float16 | ElementFormat::Bfloat16 | ElementFormat::Int8)
     }
 }
 

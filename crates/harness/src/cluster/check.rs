@@ -271,7 +271,8 @@ impl Checkers {
             Some(_) => Ok(()),
             None => {
                 *first = Some(received.payload.clone());
-                bounds::check(plan, collective, id, &received.elements).map_err(|what| format!("WRONG SUM: {id:?} {what}"))
+                bounds::check(plan, collective, id, &received.elements)
+                    .map_err(|what| format!("WRONG SUM: {id:?} {what}"))
             }
         }
     }

@@ -7,10 +7,9 @@ use fanin_numeric::register_pair::FloatFormat;
 use fanin_numeric::{block_fixed, exact, ieee, static_fixed};
 use fanin_wire::Accumulator;
 
-/// From the cheapest for workers and switch on, as `fanin bench accumulators` measures them: raw floats that the switch adds
-/// natively, or in registers; floats that the workers scale; exact sums.
-const BY_COST: [Accumulator; 4] =
-    [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::BlockFixed, Accumulator::Exact];
+/// From the cheapest on, for workers first: raw floats that the switch adds natively, or in registers; floats that the workers
+/// scale; exact sums, for which the switch has no vector code.
+const BY_COST: [Accumulator; 4] = [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::BlockFixed, Accumulator::Exact];
 
 /// What the sum of these contributions promises at a [`Switch`](super::Switch) with this accumulator and floats of this format
 /// (which block-fixed and static-fixed ignore: their sums are float32). Sums that overflow are sent again as block fixed point.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fanin_control::proto::{
-    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
+    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState,
+    WorkerStatus,
 };
 use fanin_control::{Algorithm, WireFormat};
 use fanin_wire::Accumulator;

@@ -87,13 +87,7 @@ pub(super) fn emit_words(format: ElementFormat, values: &[i32], out: &mut [u8]) 
 /// Elements that are not scaled for each other: what leaves the accumulator's format is counted, and the last contribution
 /// tells how much did.
 #[inline(never)]
-fn floats(
-    job: &mut Job,
-    contribution: &Contribution,
-    overwrite: bool,
-    payload: &[u8],
-    emitted: Option<&mut [u8]>,
-) {
+fn floats(job: &mut Job, contribution: &Contribution, overwrite: bool, payload: &[u8], emitted: Option<&mut [u8]>) {
     let (format, element_count) = (job.copy(contribution).element_format, job.copy(contribution).element_count);
     let range = job.values_range(contribution, element_count);
     let values = &mut job.values[range.clone()];

@@ -36,11 +36,20 @@ enum State {
     /// The accumulator has words only.
     Words,
     /// Exponents; FPISA-A where `is_approximate`.
-    Registers { exponents: Vec<u8>, is_approximate: bool },
+    Registers {
+        exponents: Vec<u8>,
+        is_approximate: bool,
+    },
     Floats(Vec<f32>),
-    Logarithms { sums: Vec<f32>, tables: Box<LogTables> },
+    Logarithms {
+        sums: Vec<f32>,
+        tables: Box<LogTables>,
+    },
     /// Allocated with the first sum of their format.
-    Exact { wide: Vec<Float32Sum>, narrow: Vec<Float16Sum> },
+    Exact {
+        wide: Vec<Float32Sum>,
+        narrow: Vec<Float16Sum>,
+    },
 }
 
 impl FloatPool {

@@ -133,8 +133,8 @@ impl Worker {
     fn expected_elements(&self, slot_local: u32) -> u16 {
         let slot = &self.slots[slot_local as usize];
         let Some((submission, id)) = self.stream.find(slot.block) else { return 0 };
-        let without_elements =
-            slot.phase == Phase::Announcing || (slot.is_scaled(submission) && slot.exponent == BlockExponent::NON_FINITE);
+        let without_elements = slot.phase == Phase::Announcing
+            || (slot.is_scaled(submission) && slot.exponent == BlockExponent::NON_FINITE);
         let shard = submission.shape.shard(id.block);
         let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
         if without_elements || !receives {
