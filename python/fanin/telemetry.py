@@ -258,9 +258,8 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
             f"{row['non_finite_blocks']:>12}{row['failed']:>8}{row['timeouts']:>10}"
         )
         if row["overflowed_elements"]:
-            lines.append(
-                f"      {row['overflowed_elements']} elements left the accumulator's format; their blocks were sent again"
-            )
+            count = row["overflowed_elements"]
+            lines.append(f"      {count} elements left the accumulator's format; their blocks were sent again")
         lines += [f"      {count} fell back: {reason}" for reason, count in row["reasons"].items()]
     packets = group["packets"]
     accumulators = sorted({session["accumulator"] for session in group["sessions"]})

@@ -93,9 +93,13 @@ impl Header {
             Header::P4app(header) => (p4app::HEADER_BYTES, header.datagram_bytes()),
         };
         let mut datagram = vec![0; datagram_bytes];
-        let element_bytes = self.element_format().bytes();
+        let (format, element_bytes) = (self.element_format(), self.element_format().bytes());
+        let is_raw = !format.is_block_scaled() && format != ElementFormat::Fixed32;
         for (place, element) in datagram[header_bytes..].chunks_exact_mut(element_bytes).zip(elements) {
-            place.copy_from_slice(&element.to_be_bytes()[8 - element_bytes..]);
+            match is_raw {
+                true => place.copy_from_slice(&element.to_le_bytes()[..element_bytes]),
+                false => place.copy_from_slice(&element.to_be_bytes()[8 - element_bytes..]),
+            }
         }
         match self {
             Header::Fanin(header) if has_checksum => header.seal(&mut datagram),

@@ -133,7 +133,7 @@ impl Fleet {
             json!({
                 "op": "connect", "job": number, "controller": self.stage.controller, "run_id": run_id, "rank": rank,
                 "world_size": setting.ranks, "lanes": job.lanes, "slots": job.slots, "elements": job.elements,
-                "algorithm": job.algorithm, "element_format": job.element_format, "transport": job.transport, "unicast": job.unicast, "loss": job.loss, "loss_seed": job.loss_seed,
+                "algorithm": job.algorithm, "accumulator": job.accumulator, "element_format": job.element_format, "transport": job.transport, "unicast": job.unicast, "loss": job.loss, "loss_seed": job.loss_seed,
                 "timeout_ms": setting.timeout_ms, "spin_us": setting.spin_us,
             })
             .to_string()
