@@ -185,7 +185,9 @@ impl Rank {
             wrong += pattern.count_wrong(words, element_count * data_type.bytes());
         }
         let stats = self.session.stats();
-        Ok(json!({ "starts_ns": starts_ns, "ends_ns": ends_ns, "cpu_ns": cpu_ns, "wrong_elements": wrong, "stats": stats }))
+        Ok(
+            json!({ "starts_ns": starts_ns, "ends_ns": ends_ns, "cpu_ns": cpu_ns, "wrong_elements": wrong, "stats": stats }),
+        )
     }
 
     fn run(

@@ -142,7 +142,18 @@ impl JobArguments {
         let JobArguments { lanes, slots, elements, unicast, loss_seed, .. } = *self;
         let algorithm = self.algorithm.first().copied().unwrap_or_default();
         let accumulator = self.accumulator.first().copied();
-        Job { algorithm, accumulator, lanes, slots, elements, element_format, transport: Transport::Udp, unicast, loss, loss_seed }
+        Job {
+            algorithm,
+            accumulator,
+            lanes,
+            slots,
+            elements,
+            element_format,
+            transport: Transport::Udp,
+            unicast,
+            loss,
+            loss_seed,
+        }
     }
 
     /// Whether any of the jobs needs a parameter server.
@@ -163,9 +174,8 @@ impl JobArguments {
             (!parts.is_empty()).then(|| parts.join(" "))
         };
         let pairs = self.algorithm.iter().flat_map(|&algorithm| accumulators.iter().map(move |&one| (algorithm, one)));
-        let job = |(algorithm, accumulator)| {
-            (name(algorithm, accumulator), Job { algorithm, accumulator, ..job.clone() })
-        };
+        let job =
+            |(algorithm, accumulator)| (name(algorithm, accumulator), Job { algorithm, accumulator, ..job.clone() });
         pairs.map(job).collect()
     }
 }
