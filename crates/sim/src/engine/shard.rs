@@ -137,6 +137,8 @@ struct PortQueues<'a> {
     classes: &'a [Class],
     class_of: &'a [u8],
     now_ps: u64,
+    routes: &'a SwitchRoutes,
+    directory: &'a Routes,
 }
 
 impl Queues for PortQueues<'_> {
@@ -145,6 +147,23 @@ impl Queues for PortQueues<'_> {
         self.links[link].start_until(&self.classes[usize::from(self.class_of[link])], self.now_ps);
         self.links[link].queued_bytes()
     }
+
+    fn port_of(&self, packet: &Packet) -> u16 {
+        next_hop(self.routes, self.directory, packet) as u16
+    }
+}
+
+#[inline]
+fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packet) -> usize {
+    const TIER_BITS: u32 = 5;
+    let destination = usize::from(packet.destination);
+    let route = routes.by_rack[usize::from(directory.rack_of[destination])];
+    if route.count == 0 {
+        return usize::from(directory.port_of[destination]);
+    }
+    let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
+    let choice = (u32::from(hash) * route.count) >> u16::BITS;
+    usize::from(routes.choices[(route.first + choice) as usize])
 }
 
 /// What arrives at one node in one window.
@@ -256,7 +275,7 @@ impl Shard {
                 let port = (key >> Arrivals::PORT_SHIFT) as u16;
                 self.run_program(index, port, &packet);
             } else {
-                let port = self.next_hop(index, &packet);
+                let port = next_hop(&self.switches[index].routes, &self.directory, &packet);
                 self.send(ports, port, packet.at_ps, packet);
             }
         }
@@ -287,7 +306,7 @@ impl Shard {
                 switch.failure.get_or_insert_with(|| format!("a datagram of group {group} has no program here"));
                 return;
             }
-            let port = self.next_hop(index, packet);
+            let port = next_hop(&switch.routes, &self.directory, packet);
             return self.send(ports, port, packet.at_ps, *packet);
         };
         let id = DatagramId::from_raw(packet.flow);
@@ -311,8 +330,11 @@ impl Shard {
             classes: &self.classes,
             class_of: &self.class_of,
             now_ps: packet.at_ps,
+            routes: &switch.routes,
+            directory: &self.directory,
         };
-        let mut outbox = Outbox::new(now, &mut self.datagrams, &mut queues, &mut sends, &mut switch.failure);
+        let mut outbox =
+            Outbox::new(now, switch.index, &mut self.datagrams, &mut queues, &mut sends, &mut switch.failure);
         program.process(&arrival, &mut outbox);
         switch.outcome.taken += 1;
         switch.outcome.emitted += sends.len() as u64;
@@ -363,20 +385,6 @@ impl Shard {
             }
         }
         self.arrivals.sort();
-    }
-
-    #[inline]
-    fn next_hop(&self, index: usize, packet: &Packet) -> usize {
-        const TIER_BITS: u32 = 5;
-        let destination = usize::from(packet.destination);
-        let routes = &self.switches[index].routes;
-        let route = routes.by_rack[usize::from(self.directory.rack_of[destination])];
-        if route.count == 0 {
-            return usize::from(self.directory.port_of[destination]);
-        }
-        let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
-        let choice = (u32::from(hash) * route.count) >> u16::BITS;
-        usize::from(routes.choices[(route.first + choice) as usize])
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::engine::Plan;
 use crate::fabric::{self, Fabric, Links};
+use crate::job::atp;
 use crate::link::LinkConfig;
 use crate::transport::{Congestion, Transport};
 pub use jobs::{JobInfo, JobSection, Scheme};
@@ -42,6 +43,9 @@ pub struct Scenario {
     /// What hosts send.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What ATP jobs have in common.
+    #[serde(default)]
+    pub atp: atp::Section,
     /// Training jobs.
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobSection>,
@@ -175,7 +179,8 @@ impl Scenario {
         let (ranks, programs, jobs) = Default::default();
         let mut plan = Plan { fabric, transport, sources, ranks, programs, jobs, duration_ps };
         let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
-        let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps);
+        let installer =
+            jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps, self.atp);
         installer.install(self.seed, &mut plan)?;
         Ok(plan)
     }
@@ -196,6 +201,7 @@ impl Scenario {
         within("links.delay_us", self.links.delay_us, 0.01, 1e6)?;
         within("transport.timeout_initial_us", self.transport.timeout_initial_us, 1.0, 1e8)?;
         within("transport.timeout_min_us", self.transport.timeout_min_us, 1.0, 1e8)?;
+        self.atp.check().context("[atp]")?;
         ensure!(
             !self.traffic.is_empty() || !self.jobs.is_empty(),
             "nothing is sent: add a [[traffic]] or a [[job]] section"
