@@ -135,6 +135,8 @@ pub struct Report {
     pub marked: u64,
     /// Packets that full queues turned away.
     pub dropped: u64,
+    /// Frames that stopped a sender.
+    pub pauses: u64,
     /// Segments sent again.
     pub resent: u64,
     /// Timers that ran out.
@@ -168,6 +170,7 @@ impl Report {
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
             dropped: from_switches().map(|link| link.dropped).sum(),
+            pauses: outcome.switches.iter().map(|switch| switch.pauses).sum(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),
             aggregation_resent: outcome.endpoints.resent,

@@ -5,6 +5,7 @@
 //! nothing is left of a queue of events. What a window sends arrives after it. The outcome is that of
 //! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
 
+mod buffers;
 mod gather;
 mod pace;
 mod shard;
@@ -21,6 +22,7 @@ use crate::link::LinkCounters;
 use crate::scenario::JobInfo;
 use crate::transport::Transport;
 use crate::workload::Source;
+pub use buffers::{Memory, Pause};
 use pace::{Attendance, Pace};
 use shard::{Post, Shard};
 
@@ -41,6 +43,8 @@ pub struct Plan {
     pub ranks: Vec<Vec<Rank>>,
     /// By switch, what aggregates there; switches beyond the end have nothing.
     pub programs: Vec<Programs>,
+    /// What the queues of each switch share; without, each has its link's limit for itself.
+    pub memory: Option<Memory>,
     /// What jobs are called, by number; for tables only.
     pub jobs: Vec<JobInfo>,
     /// Simulated time.
@@ -62,13 +66,15 @@ pub struct LinkOutcome {
     pub waiting: u64,
 }
 
-/// Datagrams at a switch's programs.
+/// What became of packets at a switch beside its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchOutcome {
-    /// Handed to a program.
+    /// Datagrams handed to a program, and pause frames received.
     pub taken: u64,
-    /// Sent by one, those that a queue then dropped included.
+    /// Datagrams sent by a program, those that a queue then dropped included, and pause frames.
     pub emitted: u64,
+    /// Of these, frames that stopped a sender.
+    pub pauses: u64,
 }
 
 /// What came of a run.
@@ -130,8 +136,8 @@ impl Outcome {
             let place = u64::from(at.job) << 48 | u64::from(at.rank) << 32 | u64::from(at.iteration);
             [place, at.start_ps, at.communication_ps, at.end_ps]
         });
-        let switches = self.switches.iter().filter(|switch| switch.taken > 0);
-        let switches = switches.flat_map(|switch| [switch.taken, switch.emitted]);
+        let switches = self.switches.iter().filter(|switch| switch.taken + switch.emitted > 0);
+        let switches = switches.flat_map(|switch| [switch.taken, switch.emitted, switch.pauses]);
         let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches);
         let bytes = words.flat_map(u64::to_le_bytes);
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -148,6 +154,8 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     ensure!(plan.sources.len() == plan.fabric.host_count as usize, "one list of sources for each host");
     ensure!(plan.ranks.len() <= plan.sources.len(), "ranks at more hosts than there are");
     let (transport, duration_ps) = (plan.transport, plan.duration_ps);
+    // Copies that a program makes may be more than what was paused for.
+    let is_lossless = plan.memory.is_some_and(|memory| memory.pause.is_some()) && plan.programs.is_empty();
     let built = shard::build(plan, thread_count)?;
     let shard_count = built.len();
     let pace = Pace::new(shard_count);
@@ -168,6 +176,11 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     });
     let outcome = gather::outcome(shards)?;
     outcome.check()?;
+    let dropped: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();
+    ensure!(
+        !is_lossless || dropped == 0,
+        "{dropped} packets were dropped in spite of pauses; this is a bug, please report it"
+    );
     Ok(outcome)
 }
 

@@ -3,12 +3,13 @@
 use anyhow::ensure;
 
 use crate::datagrams::{DatagramId, Datagrams};
+use crate::engine::buffers::{Buffers, Order};
 use crate::engine::{Plan, SwitchOutcome};
 use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
 use crate::host::{Host, Uplink, time};
 use crate::job::aggregation::{Arrival, DATAGRAM_BYTES_MAX, Outbox, Programs, Queues};
 use crate::link::{Class, Link, LinkConfig};
-use crate::packet::{Kind, MARKED, NO_HOST, Packet};
+use crate::packet::{Kind, MARKED, NO_HOST, PAUSE_BYTES, Packet};
 use crate::transport::Transport;
 use std::sync::Arc;
 
@@ -77,6 +78,7 @@ struct Switch {
     ports: Ports,
     routes: SwitchRoutes,
     programs: Programs,
+    buffers: Option<Buffers>,
     outcome: SwitchOutcome,
     failure: Option<String>,
 }
@@ -271,33 +273,109 @@ impl Shard {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for &key in &arrivals.order {
             let packet = arrivals.packets[key as usize & ((1 << Arrivals::PORT_SHIFT) - 1)];
-            if packet.kind == Kind::Aggregation {
-                let port = (key >> Arrivals::PORT_SHIFT) as u16;
-                self.run_program(index, port, &packet);
-            } else {
-                let port = next_hop(&self.switches[index].routes, &self.directory, &packet);
-                self.send(ports, port, packet.at_ps, packet);
+            let from = (key >> Arrivals::PORT_SHIFT) as u16;
+            match packet.kind {
+                Kind::Data | Kind::Ack => {
+                    let port = next_hop(&self.switches[index].routes, &self.directory, &packet);
+                    self.send(index, from, port, packet.at_ps, packet);
+                }
+                Kind::Aggregation => self.run_program(index, from, &packet),
+                Kind::Pause => self.take_pause(index, from, &packet),
             }
         }
         arrivals.order.clear();
         arrivals.packets.clear();
         self.arrivals = arrivals;
         self.start_waiting(ports, end_ps);
+        if self.switches[index].buffers.is_some() {
+            self.end_pauses(index, end_ps);
+        }
     }
 
+    /// Offers a packet that has come in at port `from` to the queue of another.
     #[inline]
-    fn send(&mut self, ports: Ports, port: usize, now_ps: u64, packet: Packet) {
+    fn send(&mut self, index: usize, from: u16, port: usize, now_ps: u64, packet: Packet) {
+        let switch = &self.switches[index];
+        let ports = switch.ports;
         let link = self.outlets[ports.first as usize + port];
-        let class = &self.classes[usize::from(self.class_of[link as usize])];
-        let is_taken = self.links[link as usize].offer(class, now_ps, packet);
+        let is_taken = if switch.buffers.is_some() {
+            self.send_within(index, from, port, now_ps, packet)
+        } else {
+            let class = &self.classes[usize::from(self.class_of[link as usize])];
+            self.links[link as usize].offer(class, now_ps, packet)
+        };
         if !is_taken && packet.kind == Kind::Aggregation {
             self.datagrams.release(DatagramId::from_raw(packet.flow));
         }
         self.note_sent(ports, port, link);
     }
 
+    /// The same where queues share memory.
+    fn send_within(&mut self, index: usize, from: u16, port: usize, now_ps: u64, packet: Packet) -> bool {
+        self.settle(index, now_ps);
+        let switch = &mut self.switches[index];
+        let Some(buffers) = &mut switch.buffers else { return false };
+        let link = self.outlets[switch.ports.first as usize + port] as usize;
+        let class = self.classes[usize::from(self.class_of[link])];
+        self.links[link].start_until(&class, now_ps);
+        let class = buffers.class(&class, &self.links[link]);
+        let is_taken = self.links[link].offer(&class, now_ps, packet);
+        if let Some(order) = buffers.note(from, port, packet.bytes, &self.links[link]) {
+            self.give_order(index, order, now_ps);
+        }
+        is_taken
+    }
+
+    /// Sees what has left the queues.
+    fn settle(&mut self, index: usize, now_ps: u64) {
+        let switch = &mut self.switches[index];
+        let Some(buffers) = &mut switch.buffers else { return };
+        for port in 0..switch.ports.count as usize {
+            let link = self.outlets[switch.ports.first as usize + port] as usize;
+            if buffers.has_waiting(port) {
+                let class = &self.classes[usize::from(self.class_of[link])];
+                self.links[link].start_until(class, now_ps);
+                buffers.settle(port, &self.links[link]);
+            }
+        }
+    }
+
+    fn end_pauses(&mut self, index: usize, end_ps: u64) {
+        self.settle(index, end_ps - 1);
+        while let Some(order) = self.switches[index].buffers.as_mut().and_then(Buffers::next_resumed) {
+            self.give_order(index, order, end_ps - 1);
+        }
+    }
+
+    /// Tells the sender at a port's other end to stop or to go on.
+    fn give_order(&mut self, index: usize, order: Order, now_ps: u64) {
+        let switch = &mut self.switches[index];
+        switch.outcome.emitted += 1;
+        switch.outcome.pauses += u64::from(order.is_pause);
+        let ports = switch.ports;
+        let link = self.outlets[ports.first as usize + usize::from(order.port)];
+        let class = &self.classes[usize::from(self.class_of[link as usize])];
+        let frame = Packet {
+            number: order.is_pause.into(),
+            bytes: PAUSE_BYTES,
+            destination: NO_HOST,
+            kind: Kind::Pause,
+            ..Packet::default()
+        };
+        self.links[link as usize].offer_first(class, now_ps, frame);
+        self.note_sent(ports, order.port.into(), link);
+    }
+
+    fn take_pause(&mut self, index: usize, port: u16, frame: &Packet) {
+        let switch = &mut self.switches[index];
+        switch.outcome.taken += 1;
+        let link = self.outlets[switch.ports.first as usize + usize::from(port)] as usize;
+        let class = &self.classes[usize::from(self.class_of[link])];
+        self.links[link].obey(class, frame);
+    }
+
     /// Hands a datagram to the program of its group, or sends it on where there is none.
-    fn run_program(&mut self, index: usize, port: u16, packet: &Packet) {
+    fn run_program(&mut self, index: usize, from: u16, packet: &Packet) {
         let switch = &mut self.switches[index];
         let ports = switch.ports;
         let Some(program) = switch.programs.get_mut(packet.peer) else {
@@ -307,7 +385,7 @@ impl Shard {
                 return;
             }
             let port = next_hop(&switch.routes, &self.directory, packet);
-            return self.send(ports, port, packet.at_ps, *packet);
+            return self.send(index, from, port, packet.at_ps, *packet);
         };
         let id = DatagramId::from_raw(packet.flow);
         let (mut bytes, length) = ([0; DATAGRAM_BYTES_MAX], self.datagrams.get(id).len());
@@ -317,7 +395,7 @@ impl Shard {
         let arrival = Arrival {
             now,
             group: packet.peer,
-            port,
+            port: from,
             destination: packet.destination,
             is_marked: packet.flags & MARKED != 0,
             datagram: &bytes[..length],
@@ -339,7 +417,7 @@ impl Shard {
         switch.outcome.taken += 1;
         switch.outcome.emitted += sends.len() as u64;
         for (port, sent) in sends.drain(..) {
-            self.send(ports, usize::from(port), packet.at_ps, sent);
+            self.send(index, from, usize::from(port), packet.at_ps, sent);
         }
         self.sends = sends;
     }
@@ -455,6 +533,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             ports,
             routes,
             programs: programs.next().unwrap_or_default(),
+            buffers: plan.memory.map(|memory| Buffers::new(memory, ports.count as usize)),
             outcome: SwitchOutcome::default(),
             failure: None,
         });

@@ -173,6 +173,7 @@ impl Host {
             Kind::Data => self.handle_data(packet, transport, uplink),
             Kind::Ack => self.handle_ack(packet, transport, uplink),
             Kind::Aggregation => self.handle_datagram(packet, uplink),
+            Kind::Pause => uplink.link.obey(uplink.class, packet),
         }
         self.send_at(packet.at_ps, transport, uplink);
     }

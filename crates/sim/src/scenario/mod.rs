@@ -6,10 +6,11 @@ mod traffic;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::engine::Plan;
+use crate::engine::{Memory, Pause, Plan};
 use crate::fabric::{self, Fabric, Links};
 use crate::job::atp;
 use crate::link::LinkConfig;
+use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
 pub use jobs::{JobInfo, JobSection, Scheme};
 pub use traffic::Traffic;
@@ -37,6 +38,8 @@ pub struct Scenario {
     /// Rates, delays and queues.
     #[serde(default)]
     pub links: LinksSection,
+    /// What the queues of a switch share.
+    pub switches: Option<SwitchesSection>,
     /// What flows do about congestion.
     #[serde(default)]
     pub transport: TransportSection,
@@ -103,6 +106,57 @@ impl Default for LinksSection {
     fn default() -> Self {
         // 85 packets, as PANAMA §7 has it.
         LinksSection { gbps: 10.0, core_gbps: None, delay_us: 1.0, queue_kib: 1024, mark_bytes: 85 * 1500 }
+    }
+}
+
+/// `[switches]`: queues share memory; `queue_kib` does not matter then.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchesSection {
+    /// Memory of each switch, for all its queues.
+    pub buffer_kib: u64,
+    /// A queue may have so many times what is free.
+    #[serde(default = "share")]
+    pub share: f64,
+    /// Stop senders before memory is used up, so that nothing is lost.
+    #[serde(default)]
+    pub pause: bool,
+    /// Stop the sender at a port of which so much waits; without, what leaves room for what is under way.
+    pub pause_above_kib: Option<u64>,
+}
+
+fn share() -> f64 {
+    1.0
+}
+
+impl SwitchesSection {
+    /// For a network of these links, with packets of up to so many bytes.
+    fn build(&self, links: &LinksSection, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
+        ensure!(self.share > 0.0 && self.share <= 1024.0, "share = {}: above 0, at most 1024", self.share);
+        let bytes = self.buffer_kib * 1024;
+        ensure!(bytes >= packet_bytes, "buffer_kib = {}: room for a packet at least", self.buffer_kib);
+        if !self.pause {
+            ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with pause = true");
+            return Ok(Memory { bytes, share: self.share, pause: None });
+        }
+        let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
+        let gbps = links.gbps.max(links.core_gbps.unwrap_or(links.gbps));
+        // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
+        // there and back.
+        let on_link = (2.0 * links.delay_us * gbps * 1000.0 / 8.0).ceil() as u64;
+        let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
+        let per_port = bytes / port_count;
+        let above_max = per_port.saturating_sub(headroom);
+        let above_bytes = self.pause_above_kib.map_or(above_max, |kib| kib * 1024);
+        ensure!(
+            above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
+            "a switch of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
+             more memory",
+            self.buffer_kib,
+            above_max / 1024
+        );
+        let pause = Pause { above_bytes, below_bytes: above_bytes / 2 };
+        Ok(Memory { bytes, share: self.share, pause: Some(pause) })
     }
 }
 
@@ -177,7 +231,10 @@ impl Scenario {
         let access_bps = bits(self.links.gbps);
         let sources = traffic::sources(&self.traffic, self.seed, fabric.host_count, access_bps, duration_ps)?;
         let (ranks, programs, jobs) = Default::default();
-        let mut plan = Plan { fabric, transport, sources, ranks, programs, jobs, duration_ps };
+        let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
+        let memory = self.switches.as_ref().map(|section| section.build(&self.links, &fabric, packet_bytes));
+        let memory = memory.transpose().context("[switches]")?;
+        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps };
         let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
         let installer =
             jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps, self.atp);
