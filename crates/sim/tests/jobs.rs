@@ -188,6 +188,19 @@ fn with_few_slots_atps_server_sums_the_rest() {
 }
 
 #[test]
+fn samples_tell_how_far_ranks_were() {
+    for scheme in ["ring", "switchml", "ideal"] {
+        let outcome = run_on(&star(scheme, ""), 1);
+        assert_eq!(outcome.samples.hosts[0].len(), 100, "one for each millisecond");
+        assert_eq!(outcome.samples.ranks.len(), 8);
+        for rank in &outcome.samples.ranks {
+            assert!(rank.summed.is_sorted() && rank.summed[1] == 0, "nothing in the first two milliseconds");
+            assert_eq!(rank.summed[99], 3 * 4_000_000, "{scheme}: three iterations");
+        }
+    }
+}
+
+#[test]
 fn jobs_that_cannot_be_say_why() {
     let good = star("switchml", "");
     assert!(Scenario::parse(&good).unwrap().plan().is_ok());

@@ -229,7 +229,8 @@ impl<'a> Installer<'a> {
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
         };
         *group += info.trees;
-        add_ranks(section, info, works, plan);
+        let block_count = self.packets(section, info.bytes, HEADER_BYTES)?.count;
+        add_ranks(section, info, block_count, works, plan);
         Ok(())
     }
 
@@ -272,10 +273,10 @@ impl<'a> Installer<'a> {
         let work = |endpoint: Box<dyn Endpoint>| Work::Endpoint { endpoint, groups, is_in_line: false };
         let works = (0..info.hosts.len() as u16).map(|rank| Ok(work(Box::new(atp::endpoint(&settings, &tree, rank)?))));
         let works = works.collect::<anyhow::Result<Vec<_>>>()?;
-        let never = Rounds { start_ps: 0, compute_ps: 0, count: 0 };
+        let never = Rounds { start_ps: 0, compute_ps: 0, count: 0, bytes: 0, block_count: 0 };
         let serving = work(Box::new(atp::server(&settings, &tree)));
         plan.ranks[usize::from(server)].push(Rank::new(settings.job, u16::MAX, never, serving));
-        add_ranks(section, info, works, plan);
+        add_ranks(section, info, packets.count, works, plan);
         Ok(())
     }
 
@@ -358,10 +359,15 @@ impl<'a> Installer<'a> {
     }
 }
 
-fn add_ranks(section: &JobSection, info: JobInfo, works: Vec<Work>, plan: &mut Plan) {
+fn add_ranks(section: &JobSection, info: JobInfo, block_count: u32, works: Vec<Work>, plan: &mut Plan) {
     let number = plan.jobs.len() as u16;
-    let rounds =
-        Rounds { start_ps: info.start_ps, compute_ps: info.compute_ps, count: section.iterations.unwrap_or(u32::MAX) };
+    let rounds = Rounds {
+        start_ps: info.start_ps,
+        compute_ps: info.compute_ps,
+        count: section.iterations.unwrap_or(u32::MAX),
+        bytes: info.bytes,
+        block_count,
+    };
     for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {
         plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
     }

@@ -33,6 +33,9 @@ pub struct Scenario {
     pub seed: u64,
     /// Simulated time, milliseconds.
     pub duration_ms: f64,
+    /// How often throughput is noted, in equal parts of the time.
+    #[serde(default = "samples")]
+    pub samples: u32,
     /// Hosts and switches.
     pub topology: Topology,
     /// Rates, delays and queues.
@@ -204,6 +207,10 @@ impl Default for TransportSection {
     }
 }
 
+fn samples() -> u32 {
+    100
+}
+
 fn one() -> u64 {
     1
 }
@@ -234,7 +241,8 @@ impl Scenario {
         let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
         let memory = self.switches.as_ref().map(|section| section.build(&self.links, &fabric, packet_bytes));
         let memory = memory.transpose().context("[switches]")?;
-        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps };
+        let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
+        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps, sample_ps };
         let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
         let installer =
             jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps, self.atp);
@@ -249,6 +257,7 @@ impl Scenario {
         };
         positive("duration_ms", self.duration_ms)?;
         ensure!(self.duration_ms <= 3.6e6, "duration_ms = {}: an hour at most", self.duration_ms);
+        ensure!(self.samples <= 10_000, "samples = {}: at most 10,000", self.samples);
         let within = |name: &str, value: f64, low: f64, high: f64| {
             ensure!(value >= low && value <= high, "{name} = {value}: from {low} to {high}");
             Ok(())

@@ -88,6 +88,12 @@ impl<'a> Outbox<'a> {
         self.sends.extend(ports.iter().map(|&port| (port, packet_of(id, wire))));
     }
 
+    /// Tells the sender at a port's other end to stop, or to go on: the link stops as a whole. Not for switches that
+    /// pause by themselves (`[switches] pause`), whose orders would be mixed up with these.
+    pub fn pause(&mut self, port: u16, is_pause: bool) {
+        self.sends.push((port, Packet { kind: Kind::Pause, number: is_pause.into(), ..Packet::default() }));
+    }
+
     /// Ends the run as failed: what has happened must not.
     pub fn fail(&mut self, failure: String) {
         self.failure.get_or_insert(failure);
