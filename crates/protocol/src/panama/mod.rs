@@ -3,8 +3,9 @@
 //!
 //! [`Switch`] is the program of each accelerator, [`Worker`] the endpoint of one worker. Both decide by headers alone, so a
 //! simulator can run them without payloads ([`Switch::handle`], [`Worker::poll_header`], [`Worker::handle_header`]); the
-//! byte-wise calls are the same with sums.
+//! byte-wise calls are the same with sums. [`placement::Controller`] chooses the trees.
 
+pub mod placement;
 mod switch;
 mod worker;
 

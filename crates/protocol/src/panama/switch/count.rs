@@ -2,10 +2,10 @@
 
 use super::job::Tree;
 
-/// True if the expected VID can be summed: as many ports as make a quorum have it, all of them if it is a FIN. Who still lacks a
-/// Result that is a window old holds back the sums that would take its place.
+/// True if the expected VID can be summed: as many ports as make a quorum have it, all of them if it is a FIN. Sums that
+/// somebody below may still lack are kept, as many as buffers are deep; one more has to wait until he has shown to have the first.
 pub(super) fn stage<B>(tree: &Tree<B>) -> bool {
     let place = tree.place(tree.expected);
     let needed = if place.fin { tree.config.ports.count_ones() } else { tree.config.quorum.into() };
-    tree.finished.is_none() && place.ports.count_ones() >= needed && tree.expected < tree.floor + tree.window_max()
+    tree.finished.is_none() && place.ports.count_ones() >= needed && tree.expected < tree.floor + tree.depth
 }

@@ -42,6 +42,9 @@ pub enum InstallError {
     BadTree,
     /// The memory does not hold a packet for each port of every tree.
     NoMemory,
+    /// Other trees have more packets in memory than will be their share. From now on they are told of that share: try again in
+    /// a moment.
+    Busy,
 }
 
 #[derive(Clone)]
@@ -64,6 +67,8 @@ pub(super) struct Tree<B> {
     /// By VID modulo twice the largest window: a child may be a window ahead of what is expected, while another still lacks
     /// a window of Results.
     places: Vec<Place>,
+    /// Packets that each port's buffer holds at present, and sums that are kept: the share of the memory, a window at most.
+    pub depth: u64,
     pub buffers: B,
     /// The FIN's VID, once the tree has ended.
     pub finished: Option<u64>,
@@ -85,8 +90,12 @@ impl<B: Buffers> Switch<B> {
         if self.jobs[number].as_ref().is_some_and(|job| !is_same(job) || has_tree(job)) {
             return Err(InstallError::InUse);
         }
-        if self.reserved + tree.ports.count_ones() + 1 > self.config.memory_packets {
+        let part_count = self.part_count() + tree.ports.count_ones() + 1;
+        if part_count > self.config.memory_packets {
             return Err(InstallError::NoMemory);
+        }
+        if !self.divide_memory(part_count) {
+            return Err(InstallError::Busy);
         }
         let TreeConfig { job_id, job_token, .. } = tree;
         let job = self.jobs[number].get_or_insert_with(|| Job { job_id, job_token, trees: Vec::new() });
@@ -94,9 +103,15 @@ impl<B: Buffers> Switch<B> {
         if job.trees.len() <= index {
             job.trees.resize_with(index + 1, || None);
         }
-        job.trees[index] = Some(Tree::new(tree, self.config.element_count_max));
-        self.divide_memory();
+        job.trees[index] = Some(Tree::new(tree, self.config.element_count_max, self.share));
         Ok(())
+    }
+
+    /// Whether a tree of a job is set up here, and has not ended.
+    pub fn has_tree(&self, job_id: u32, tree: u8) -> bool {
+        let job = self.jobs.get((job_id & 0xff) as usize).and_then(Option::as_ref);
+        let trees = job.filter(|job| job.job_id == job_id).map(|job| &job.trees);
+        trees.and_then(|trees| trees.get(usize::from(tree))?.as_ref()).is_some_and(|tree| tree.finished.is_none())
     }
 
     /// Ends a job and frees its buffers. Returns whether there was one.
@@ -107,18 +122,26 @@ impl<B: Buffers> Switch<B> {
         };
         self.packet_count -= job.trees.into_iter().flatten().map(|mut tree| tree.clear()).sum::<u32>();
         self.last = None;
-        self.divide_memory();
+        self.divide_memory(self.part_count());
         true
     }
 
-    /// PANAMA §4.2 divides packet memory by jobs. A job fills as many buffers as it has trees here, and each of those as many
-    /// as it has ports, and one of sums that are kept; so that is what the memory is divided by.
-    fn divide_memory(&mut self) {
+    /// PANAMA §4.2 divides packet memory by jobs. A job fills as many buffers as it has trees here, and each of those as many as
+    /// it has ports, and one of sums that are kept; so these are the parts that the memory is divided into. Returns whether all
+    /// trees fit into theirs already.
+    fn divide_memory(&mut self, part_count: u32) -> bool {
+        let share = (self.config.memory_packets / part_count.max(1)).clamp(1, u16::MAX.into());
+        self.share = share as u16;
+        let trees = self.jobs.iter_mut().flatten().flat_map(|job| job.trees.iter_mut().flatten());
+        trees.fold(true, |all_fit, tree| {
+            tree.depth = tree.window_max().min(share.into());
+            all_fit && tree.fits()
+        })
+    }
+
+    fn part_count(&self) -> u32 {
         let trees = self.jobs.iter().flatten().flat_map(|job| job.trees.iter().flatten());
-        self.reserved = trees.map(|tree| tree.config.ports.count_ones() + 1).sum();
-        let share = self.config.memory_packets / self.reserved.max(1);
-        // What is reserved is never taken by packets that are ahead.
-        self.share = share.saturating_sub(1).clamp(1, u16::MAX.into()) as u16;
+        trees.map(|tree| tree.config.ports.count_ones() + 1).sum()
     }
 }
 
@@ -136,7 +159,7 @@ fn check(tree: &TreeConfig) -> Result<(), InstallError> {
 }
 
 impl<B: Buffers> Tree<B> {
-    fn new(config: TreeConfig, element_count_max: u16) -> Tree<B> {
+    fn new(config: TreeConfig, element_count_max: u16, share: u16) -> Tree<B> {
         let place_count = 2 * config.window_max as usize;
         let child_count = config.ports.count_ones() as usize;
         Tree {
@@ -144,6 +167,7 @@ impl<B: Buffers> Tree<B> {
             floor: 0,
             acknowledged: vec![0; child_count],
             places: vec![Place::EMPTY; place_count],
+            depth: u64::from(config.window_max).min(share.into()),
             buffers: B::new(place_count, child_count, element_count_max),
             finished: None,
             config,
@@ -154,6 +178,12 @@ impl<B: Buffers> Tree<B> {
 impl<B> Tree<B> {
     pub fn window_max(&self) -> u64 {
         self.config.window_max.into()
+    }
+
+    /// Whether nothing lies beyond the buffers' depth.
+    fn fits(&self) -> bool {
+        let mut beyond = self.expected + self.depth..self.expected + self.window_max();
+        self.expected - self.floor <= self.depth && beyond.all(|vid| self.packets_at(vid) == 0)
     }
 
     /// A port's number among the tree's.
@@ -235,6 +265,18 @@ impl<B> Tree<B> {
         let ahead = self.expected + 1..self.expected + self.window_max();
         let waiting = ahead.map(|vid| self.place(vid)).filter(|place| !is_summed(place.state));
         waiting.fold(0, |ports, place| ports | place.ports)
+    }
+
+    /// Ports without whose next packet the tree does not go on: it brings the expected VID, or shows that the oldest sum
+    /// need not be kept any more, here or further up.
+    pub fn ports_awaited(&self) -> u64 {
+        let missing = self.config.ports & !self.place(self.expected).ports;
+        if self.expected == self.floor {
+            return missing;
+        }
+        let ports = (0..u64::BITS as u8)
+            .filter(|&port| self.child(port).is_some_and(|child| self.acknowledged[child] <= self.floor));
+        ports.fold(missing, |ports, port| ports | 1 << port)
     }
 
     /// Forgets all packets; returns how many were counted.

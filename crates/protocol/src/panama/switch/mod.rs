@@ -77,9 +77,7 @@ pub struct Switch<B> {
     jobs: Vec<Option<Job<B>>>,
     /// Packets in buffers: Contributions that wait, and sums that are kept.
     packet_count: u32,
-    /// Packets that have their place whatever else is in memory: the expected VID's of every port, and its sum.
-    reserved: u32,
-    /// Each tree's share of the memory, per port.
+    /// Each tree's share of the memory, in packets for each port and for its sums.
     share: u16,
     /// The tree whose next sum [`Switch::proceed`] looks at.
     last: Option<(usize, usize)>,
@@ -95,7 +93,6 @@ impl<B: Buffers> Switch<B> {
             config,
             jobs: Vec::new(),
             packet_count: 0,
-            reserved: 0,
             share: u16::MAX,
             last: None,
             payload_at: None,
@@ -165,16 +162,15 @@ impl<B: Buffers> Switch<B> {
     }
 
     /// Ports to be paused (IEEE 802.3 PAUSE, PANAMA §4.2), a bit for each: those that are ahead while memory is scarce. No port
-    /// on whose packet a tree waits is among them, so that paused ports never wait for each other.
+    /// on whose packet some tree waits is among them, so that no tree stands still for another one's sake.
     pub fn paused_ports(&self) -> u64 {
         if self.packet_count < self.config.pause_packets {
             return 0;
         }
-        let trees = || self.jobs.iter().flatten().flat_map(|job| job.trees.iter().flatten());
-        let (ahead, awaited) = trees().fold((0, 0), |(ahead, awaited), tree| {
-            let own = tree.ports_ahead();
-            (ahead | own, awaited | if own == 0 { 0 } else { tree.config.ports & !tree.place(tree.expected).ports })
-        });
+        let trees = self.jobs.iter().flatten().flat_map(|job| job.trees.iter().flatten());
+        let (ahead, awaited) = trees
+            .filter(|tree| tree.finished.is_none())
+            .fold((0, 0), |(ahead, awaited), tree| (ahead | tree.ports_ahead(), awaited | tree.ports_awaited()));
         ahead & !awaited
     }
 
@@ -207,7 +203,7 @@ impl<B: Buffers> Switch<B> {
                 return Ok(decide::repeat(tree, port, vid, self.share));
             }
         }
-        if vid != tree.expected && self.packet_count + self.reserved >= self.config.memory_packets {
+        if vid >= tree.expected + tree.depth {
             return Err(DropReason::BufferFull);
         }
         admit::same_collective(tree.place(vid), header)?;

@@ -1,0 +1,1 @@
+//! Every interleaving of a small PANAMA cluster.
