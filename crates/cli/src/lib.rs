@@ -8,6 +8,7 @@ mod bench;
 mod connection;
 mod doctor;
 mod net;
+mod numerics;
 mod reproduce;
 mod server;
 mod sim;
@@ -49,9 +50,12 @@ enum Command {
     /// Build network namespaces with shaped links for experiments (root).
     #[command(subcommand)]
     Net(net::Net),
-    /// Repeat a paper's experiments in simulated time, its numbers beside ours.
+    /// Repeat a paper's experiments, its numbers beside ours.
     #[command(subcommand)]
-    Reproduce(reproduce::Reproduce),
+    Reproduce(Box<reproduce::Reproduce>),
+    /// Compare ways of adding floats on gradients of your own.
+    #[command(subcommand)]
+    Numerics(numerics::Numerics),
     /// Simulate a network packet by packet, from a file.
     Sim(sim::Arguments),
     /// One rank of `bench`.
@@ -98,7 +102,8 @@ fn run(command: Command) -> anyhow::Result<i32> {
         Command::Status(arguments) => status::run(&arguments),
         Command::Drain(arguments) => status::drain(&arguments),
         Command::Net(arguments) => net::run(arguments),
-        Command::Reproduce(command) => reproduce::run(command),
+        Command::Reproduce(command) => reproduce::run(*command),
+        Command::Numerics(command) => numerics::run(command),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run_worker(arguments),
         Command::BenchFlow(arguments) => bench::flow::run(&arguments),

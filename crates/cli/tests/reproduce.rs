@@ -91,6 +91,19 @@ fn recorded_gradients_are_for_the_overflow_experiment() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("mnist-small-4: sums of 4 ranks' gradients"), "{}", text(&output.stdout));
     let output = fanin(&["reproduce", "atp", "fig13", "--gradients", recording]);
-    assert!(text(&output.stderr).contains("only the experiment overflow reads --gradients"));
+    assert!(text(&output.stderr).contains("only these experiments read --gradients: overflow"));
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn libra_s_table_is_printed_beside_ours_and_becomes_a_page() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/gradients/mnist-small-4");
+    let output = fanin(&["reproduce", "libra", "table2", "--quick", "--gradients", recording]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for words in ["36.79 / 62.46 %", "R1, look-ups, 1000 steps, mnist-small-4"] {
+        assert!(shown.contains(words), "{words} in\n{shown}");
+    }
+    let page = text(&fanin(&["reproduce", "libra", "--markdown"]).stdout);
+    assert!(page.starts_with("# The Libra paper's numbers") && page.contains("## table2"), "{page}");
 }

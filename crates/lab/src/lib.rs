@@ -1,9 +1,11 @@
 //! Published experiments on the protocols' own values, on rated links in simulated time.
 //!
-//! [`world`] is the network and the jobs; [`atp`] has the experiments of the ATP paper (Lao et al., NSDI 2021).
+//! [`world`] is the network and the jobs; [`atp`] has the experiments of the ATP paper (Lao et al., NSDI 2021), [`numerics`] those on
+//! number formats, and the comparison of accumulators.
 #![forbid(unsafe_code)]
 
 pub mod atp;
 pub mod findings;
+pub mod numerics;
 pub mod recording;
 pub mod world;

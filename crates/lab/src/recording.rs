@@ -19,8 +19,12 @@ const HEADER_BYTES_MAX: u64 = 100_000_000;
 pub struct Recording {
     /// Name of the folder or file.
     pub label: String,
+    /// Names and lengths of the parameters, in the order of the steps' elements.
+    pub parameters: Vec<(String, usize)>,
     /// In the order of training; at least one.
     pub steps: Vec<Step>,
+    /// What of the files is left out and why, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// One step of it.
@@ -50,9 +54,11 @@ struct Entry {
 impl Recording {
     /// Reads a file, or all `*.safetensors` of a folder.
     ///
+    /// Steps that not all ranks have, as after a lost rank, are left out, and [`Recording::notes`] say so.
+    ///
     /// # Errors
-    /// A file cannot be read or is not of `fanin.record`; ranks are missing or do not have the same parameters. The text names
-    /// the file, or the step and the rank.
+    /// A file cannot be read or is not of `fanin.record`; no step has all ranks, or ranks do not have the same parameters. The
+    /// text names the file, or the step and the rank.
     pub fn read(path: &Path) -> anyhow::Result<Recording> {
         let mut parts = Parts::new();
         let mut world_size = 0;
@@ -61,20 +67,28 @@ impl Recording {
             world_size = world_size.max(size);
         }
         let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let steps = parts.into_iter().map(|(number, ranks)| step(number, ranks, world_size));
-        let steps: Vec<Step> = steps.collect::<anyhow::Result<_>>().with_context(|| path.display().to_string())?;
-        ensure!(!steps.is_empty(), "{} holds no gradients: record some steps with fanin.record", path.display());
-        let lengths = |step: &Step| step.ranks[0].len();
-        let first = lengths(&steps[0]);
-        if let Some(other) = steps.iter().find(|step| lengths(step) != first) {
-            bail!("{}: step {} has {} elements, the first {first}", path.display(), other.number, lengths(other));
-        }
-        Ok(Recording { label, steps })
+        Recording::assemble(label, parts, world_size).with_context(|| path.display().to_string())
+    }
+
+    fn assemble(label: String, mut parts: Parts, world_size: usize) -> anyhow::Result<Recording> {
+        let notes = keep_common_steps(&mut parts, world_size)?;
+        let Some((_, ranks)) = parts.first_key_value() else {
+            bail!("it holds no gradients: record some steps with fanin.record");
+        };
+        let parameters = ranks.values().next().map(|parts| shape(parts)).unwrap_or_default();
+        let steps = parts.into_iter().map(|(number, ranks)| step(number, ranks, &parameters));
+        let steps = steps.collect::<anyhow::Result<_>>()?;
+        Ok(Recording { label, parameters, steps, notes })
     }
 
     /// Ranks of the run.
     pub fn rank_count(&self) -> usize {
         self.steps[0].ranks.len()
+    }
+
+    /// [`Recording::notes`], each behind the recording's name.
+    pub fn labelled_notes(&self) -> Vec<String> {
+        self.notes.iter().map(|note| format!("{}: {note}", self.label)).collect()
     }
 
     /// The largest magnitude of all.
@@ -146,18 +160,44 @@ fn floats(data: &[u8], range: Range<usize>) -> Option<Vec<f32>> {
     whole.then(|| bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect())
 }
 
-fn step(number: u32, ranks: BTreeMap<u32, Vec<Part>>, world_size: usize) -> anyhow::Result<Step> {
-    let missing = (0..world_size as u32).find(|rank| !ranks.contains_key(rank));
-    if let Some(rank) = missing {
-        bail!("step {number} lacks rank {rank} of {world_size}: put the files of all ranks into one folder");
+/// Drops the steps that not all ranks have; says which, and who lacks them.
+fn keep_common_steps(parts: &mut Parts, world_size: usize) -> anyhow::Result<Vec<String>> {
+    let mut lacking = BTreeMap::<u32, Vec<u32>>::new();
+    for (&step, ranks) in parts.iter() {
+        if let Some((rank, _)) = ranks.iter().find(|(rank, _)| **rank as usize >= world_size) {
+            bail!("step {step} has rank {rank}, the run {world_size} ranks: keep one run's files in a folder");
+        }
+        for rank in (0..world_size as u32).filter(|rank| !ranks.contains_key(rank)) {
+            lacking.entry(rank).or_default().push(step);
+        }
     }
-    ensure!(ranks.len() == world_size, "step {number} has {} ranks, the run {world_size}", ranks.len());
-    let shape =
-        |parts: &[Part]| parts.iter().map(|part| (part.parameter.clone(), part.values.len())).collect::<Vec<_>>();
-    let first = shape(&ranks[&0]);
-    if let Some((rank, _)) = ranks.iter().find(|(_, parts)| shape(parts) != first) {
+    let all = parts.len();
+    parts.retain(|_, ranks| ranks.len() == world_size);
+    if let (true, Some((rank, steps))) = (parts.is_empty(), lacking.first_key_value()) {
+        bail!("step {} lacks rank {rank} of {world_size}: put the files of all ranks into one folder", steps[0]);
+    }
+    let note = |(rank, steps): (&u32, &Vec<u32>)| {
+        format!("{} of {all} steps are left out, for rank {rank} did not record them: {}", steps.len(), listed(steps))
+    };
+    Ok(lacking.iter().map(note).collect())
+}
+
+/// The first few.
+fn listed(steps: &[u32]) -> String {
+    let shown: Vec<String> = steps.iter().take(8).map(u32::to_string).collect();
+    let rest = if steps.len() > shown.len() { ", ..." } else { "" };
+    shown.join(", ") + rest
+}
+
+fn shape(parts: &[Part]) -> Vec<(String, usize)> {
+    parts.iter().map(|part| (part.parameter.clone(), part.values.len())).collect()
+}
+
+fn step(number: u32, ranks: BTreeMap<u32, Vec<Part>>, parameters: &[(String, usize)]) -> anyhow::Result<Step> {
+    if let Some((rank, _)) = ranks.iter().find(|(_, parts)| shape(parts) != parameters) {
         bail!(
-            "at step {number} ranks 0 and {rank} have different parameters: record the same run with equal arguments"
+            "rank {rank} has other parameters at step {number} than the first rank at the first step: record the same run with \
+             equal arguments"
         );
     }
     let joined = |parts: Vec<Part>| parts.into_iter().flat_map(|part| part.values).collect();

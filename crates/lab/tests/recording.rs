@@ -100,15 +100,35 @@ fn sums_that_overflow_and_false_positives_are_counted() {
 }
 
 #[test]
+fn steps_that_a_lost_rank_lacks_are_left_out_and_named() {
+    let folder = Folder::new("lost");
+    let step: &[f32] = &[1.0, 2.0];
+    folder.write(0, 3, &[step; 12]);
+    folder.write(1, 3, &[step; 2]);
+    folder.write(2, 3, &[step; 11]);
+    let recording = Recording::read(&folder.0).unwrap();
+    assert_eq!(recording.steps.iter().map(|step| step.number).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((recording.rank_count(), recording.parameters), (3, vec![("w".to_owned(), 2)]));
+    let said = "10 of 12 steps are left out, for rank 1 did not record them: 2, 3, 4, 5, 6, 7, 8, 9, ...";
+    let last = "1 of 12 steps are left out, for rank 2 did not record them: 11";
+    assert_eq!(recording.notes, [said, last]);
+    assert!(overflow(&folder.0).notes.iter().any(|note| note.ends_with(said)), "experiments say it as well");
+}
+
+#[test]
 fn what_cannot_be_used_is_refused_with_what_to_do() {
     let folder = Folder::new("refused");
     assert!(folder.refusal().contains("no *.safetensors: record gradients"), "{}", folder.refusal());
     folder.write(0, 2, &[&[1.0, 2.0]]);
     assert!(folder.refusal().contains("step 0 lacks rank 1 of 2: put the files of all ranks"), "{}", folder.refusal());
     folder.write(1, 2, &[&[1.0]]);
-    assert!(folder.refusal().contains("different parameters"), "{}", folder.refusal());
-    folder.write(1, 2, &[&[1.0, 2.0], &[1.0, 2.0]]);
-    assert!(folder.refusal().contains("step 1 lacks rank 0"), "{}", folder.refusal());
+    assert!(folder.refusal().contains("rank 1 has other parameters at step 0"), "{}", folder.refusal());
+    folder.write(0, 2, &[&[1.0, 2.0], &[1.0]]);
+    folder.write(1, 2, &[&[1.0, 2.0], &[1.0]]);
+    assert!(folder.refusal().contains("rank 0 has other parameters at step 1"), "{}", folder.refusal());
+    folder.write(0, 1, &[&[1.0]]);
+    folder.write(1, 1, &[&[1.0]]);
+    assert!(folder.refusal().contains("step 0 has rank 1, the run 1 ranks"), "{}", folder.refusal());
     let bad: [(&[u8], &str); 5] = [
         (b"{}", "not \"fanin gradients 1\""),
         (b"{", "no JSON object"),

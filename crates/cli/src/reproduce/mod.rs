@@ -1,7 +1,9 @@
 //! `fanin reproduce`: experiments of the papers that fanin implements, the paper's number beside ours.
 
+mod atp;
 mod fig16;
-mod output;
+mod libra;
+pub mod output;
 mod page;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +11,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use fanin_lab::atp::{Experiment, Options};
+use fanin_lab::atp::Options;
+use fanin_lab::findings::Findings;
 
 use output::Run;
 
@@ -17,39 +20,20 @@ use output::Run;
 #[derive(Subcommand, Debug)]
 pub enum Reproduce {
     /// ATP (Lao et al., NSDI 2021): dynamic slots, in simulated time on rated links.
-    Atp(AtpArguments),
+    Atp(PaperArguments<atp::Name>),
+    /// Libra (Ding et al., 2022): float addition by tables.
+    Libra(PaperArguments<libra::Name>),
 }
 
-/// One of the ATP paper's experiments.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    /// Traffic to the server, two levels against racks alone (§5.2.2).
-    Traffic,
-    /// Loss at one worker, against SwitchML.
-    Fig10,
-    /// Dynamic against static slots.
-    Fig13,
-    /// Hashed, linear and static slots.
-    Fig14,
-    /// Congestion control on and off.
-    Fig15,
-    /// A job beside a TCP flow, on real sockets in network namespaces (root).
-    Fig16,
-    /// Two jobs beside each other (App. D.2).
-    Fairness,
-    /// Sums that leave 32 bits (§5.3, Table 1).
-    Overflow,
-}
-
-/// Flags of `fanin reproduce atp`.
+/// Flags of every paper.
 #[derive(Args, Debug)]
-pub struct AtpArguments {
+pub struct PaperArguments<N: Paper> {
     /// One experiment; without, all of them.
-    experiment: Option<Name>,
-    /// Seed of losses, jitter and starts, in place of the parameters' own.
+    experiment: Option<N>,
+    /// Seed in place of the parameters' own: of losses, jitter, starts, data and models.
     #[arg(long)]
     seed: Option<u64>,
-    /// Parameters in place of the built-in ones, which are in experiments/atp. Needs the experiment's name.
+    /// Parameters in place of the built-in ones, which are in experiments/PAPER. Needs the experiment's name.
     #[arg(long, value_name = "FILE.toml", requires = "experiment")]
     config: Option<PathBuf>,
     /// Write results as JSON and CSV, and drawings as SVG, into this folder.
@@ -58,28 +42,32 @@ pub struct AtpArguments {
     /// Seconds in place of minutes: shows that everything works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// Recorded gradients (`fanin.record`): a folder, or a file. The experiment `overflow` runs on them as well. May be given
+    /// Recorded gradients (`fanin.record`): a folder, or a file. Experiments on gradients run on them as well. May be given
     /// several times.
     #[arg(long, value_name = "FOLDER")]
     gradients: Vec<PathBuf>,
-    /// Print the page docs/reference/atp-evaluation.md in place of tables, or one experiment's section of it.
+    /// Print the paper's page of docs/reference in place of tables, or one experiment's section of it.
     #[arg(long, conflicts_with = "quick")]
     markdown: bool,
 }
 
-impl Name {
-    /// In simulated time; `None` for what runs on real sockets.
-    fn simulated(self) -> Option<Experiment> {
-        Some(match self {
-            Name::Traffic => Experiment::Traffic,
-            Name::Fig10 => Experiment::Fig10,
-            Name::Fig13 => Experiment::Fig13,
-            Name::Fig14 => Experiment::Fig14,
-            Name::Fig15 => Experiment::Fig15,
-            Name::Fairness => Experiment::Fairness,
-            Name::Overflow => Experiment::Overflow,
-            Name::Fig16 => return None,
-        })
+/// A paper's experiments.
+pub trait Paper: ValueEnum + PartialEq + Send + Sync + 'static {
+    /// How its page begins.
+    const HEAD: &'static str;
+
+    /// Runs one.
+    ///
+    /// # Errors
+    /// Parameters that make no sense, a sum that was wrong, or what a process complained about.
+    fn run(self, options: &Options) -> anyhow::Result<Findings>;
+
+    /// Whether it has a use for recorded gradients.
+    fn reads_gradients(self) -> bool;
+
+    /// Why it is left out unless it is named.
+    fn left_out(self, _is_quick: bool) -> Option<&'static str> {
+        None
     }
 }
 
@@ -88,18 +76,17 @@ impl Name {
 /// # Errors
 /// Parameters that make no sense, a sum that was wrong, or a file that cannot be written.
 pub fn run(command: Reproduce) -> anyhow::Result<i32> {
-    let Reproduce::Atp(arguments) = command;
-    let chosen = match arguments.experiment {
-        Some(name) => vec![name],
-        // Real sockets need root, and a quick look must not.
-        None if arguments.quick || !is_root() => {
-            eprintln!("fig16 is LEFT OUT: it runs in network namespaces, as root and by name or without --quick");
-            Name::value_variants().iter().copied().filter(|name| name.simulated().is_some()).collect()
-        }
-        None => Name::value_variants().to_vec(),
-    };
-    if !arguments.gradients.is_empty() && !chosen.contains(&Name::Overflow) {
-        bail!("only the experiment overflow reads --gradients: fanin reproduce atp overflow --gradients FOLDER");
+    match command {
+        Reproduce::Atp(arguments) => conduct(arguments),
+        Reproduce::Libra(arguments) => conduct(arguments),
+    }
+}
+
+fn conduct<N: Paper>(arguments: PaperArguments<N>) -> anyhow::Result<i32> {
+    let chosen = choose(&arguments);
+    if !arguments.gradients.is_empty() && !chosen.iter().any(|name| name.clone().reads_gradients()) {
+        let readers = N::value_variants().iter().filter(|name| (*name).clone().reads_gradients());
+        bail!("only these experiments read --gradients: {}", readers.map(name_of).collect::<Vec<_>>().join(", "));
     }
     let parameters = arguments.config.as_deref().map(read).transpose()?;
     let options =
@@ -110,10 +97,7 @@ pub fn run(command: Reproduce) -> anyhow::Result<i32> {
     let mut runs = Vec::new();
     for name in chosen {
         let started = Instant::now();
-        let findings = match name.simulated() {
-            Some(experiment) => experiment.run(&options)?,
-            None => fig16::run(options.parameters.as_deref(), options.is_quick)?,
-        };
+        let findings = name.run(&options)?;
         let run = Run { findings, seconds: started.elapsed().as_secs_f64() };
         if let Some(folder) = &arguments.out {
             run.write(folder)?;
@@ -124,14 +108,29 @@ pub fn run(command: Reproduce) -> anyhow::Result<i32> {
         runs.push(run);
     }
     if arguments.markdown {
-        let head = if arguments.experiment.is_none() { page::HEAD } else { "" };
+        let head = if arguments.experiment.is_none() { N::HEAD } else { "" };
         print!("{}", page::page(head, &runs));
     }
     Ok(0)
 }
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// The one that is named, or all that can run; says what cannot.
+fn choose<N: Paper>(arguments: &PaperArguments<N>) -> Vec<N> {
+    if let Some(name) = &arguments.experiment {
+        return vec![name.clone()];
+    }
+    let runs = |name: &&N| match (*name).clone().left_out(arguments.quick) {
+        None => true,
+        Some(reason) => {
+            eprintln!("{} is LEFT OUT: {reason}", name_of(*name));
+            false
+        }
+    };
+    N::value_variants().iter().filter(runs).cloned().collect()
+}
+
+fn name_of<N: ValueEnum>(name: &N) -> String {
+    name.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

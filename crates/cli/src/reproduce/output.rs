@@ -26,8 +26,13 @@ impl Run {
             shown.add_row([row.quantity.as_str(), &row.paper, &row.ours, holds(row)]);
         }
         println!("{shown}");
-        let remarks = findings.rows.iter().map(|row| row.remark.as_str()).filter(|remark| !remark.is_empty());
-        remarks.chain(findings.notes.iter().map(String::as_str)).for_each(|line| println!("{line}"));
+        let mut remarks: Vec<&str> = Vec::new();
+        for row in &findings.rows {
+            if !row.remark.is_empty() && !remarks.contains(&row.remark.as_str()) {
+                remarks.push(&row.remark);
+            }
+        }
+        remarks.into_iter().chain(findings.notes.iter().map(String::as_str)).for_each(|line| println!("{line}"));
         let arrivals = match findings.hops {
             0 => String::new(),
             hops => format!("{:.1} M packet arrivals, ", hops as f64 / 1e6),
@@ -57,7 +62,8 @@ pub fn holds(row: &Row) -> &'static str {
     if row.holds { "yes" } else { "no" }
 }
 
-fn figure(plot: &Plot) -> Figure {
+/// A plot as a drawing.
+pub fn figure(plot: &Plot) -> Figure {
     let series = |(name, points): &(String, Vec<(f64, f64)>)| Series { name: name.clone(), points: points.clone() };
     Figure {
         title: plot.title.clone(),

@@ -1,11 +1,11 @@
-//! `docs/reference/atp-evaluation.md`, from a run.
+//! A paper's page of `docs/reference`, from a run.
 
 use std::fmt::Write as _;
 
 use super::output::{Run, holds};
 
-/// How the page begins.
-pub const HEAD: &str = "\
+/// How ATP's page begins.
+pub const ATP: &str = "\
 # The ATP paper's evaluation, again
 
 Written by `cargo run --release -p fanin-cli -- reproduce atp --markdown > docs/reference/atp-evaluation.md`; each number is from that
@@ -18,6 +18,15 @@ byte for byte as on a socket; links, queues and time are simulated, and each pac
 Recorded gradients (experiment overflow, with `--gradients mnist-small-8 --gradients mnist-large-8`) are those of the demo's models on 8 ranks before they are averaged, made by `torchrun
 --nproc-per-node=8 -m fanin.demo.train gloo --data data/mnist-t10k --results out --record mnist-small-8 --record-every 4 --epochs 2`, and for `mnist-large-8` with
 `--model large --record-every 10 --record-mib 45 --epochs 1`.
+";
+
+/// How Libra's page begins.
+pub const LIBRA: &str = "\
+# The Libra paper's numbers, again
+
+Written by `fanin reproduce libra --gradients experiments/gradients/mnist-small-4 --markdown > docs/reference/libra-evaluation.md` after a
+release build; each number is from that run. The parameters are in [experiments/libra](../../experiments/libra). How sums of more than two behave is
+in the [comparison of accumulators](../guides/comparing-accumulators.md).
 ";
 
 /// The page: a section for each experiment after `head`.

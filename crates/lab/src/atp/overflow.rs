@@ -81,11 +81,12 @@ impl Setting {
             title: "Sums that leave 32 bits (§3.8, §5.3, App. B.2, Table 1)".into(),
             place: super::SIMULATED.into(),
             rows,
-            notes: vec![
+            notes: [vec![
                 "No gradients of the paper's models are at hand: but for rows of recorded gradients, overflowing values are placed, and \
                  Table 1's are drawn log-normally, so that its counts show a trend only."
                     .into(),
-            ],
+            ], recordings.iter().flat_map(Recording::labelled_notes).collect()]
+            .concat(),
             sheets: vec![correction, false_positives],
             plots: vec![plot],
             hops,
