@@ -11,7 +11,7 @@ use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::model::Model;
 use crate::job::placement::{Placement, Placer, Rule};
 use crate::job::tree::{Planner, Tree};
-use crate::job::{Rank, Ring, Rounds, Work, switchml};
+use crate::job::{Rank, Ring, Rounds, Work, panama, switchml};
 use crate::transport::Transport;
 
 /// Apart from that of traffic, so that jobs leave traffic as it is.
@@ -53,9 +53,14 @@ pub struct JobSection {
     /// Trees that blocks are spread over, as far as there are roots for them.
     #[serde(default = "one")]
     pub trees: u32,
-    /// Slots of each tree: the window.
+    /// Slots of each tree: the window. PANAMA: most packets out in a tree.
     #[serde(default = "slots")]
     pub slots: u32,
+    /// PANAMA: so many packets out in each tree, in place of its congestion control.
+    pub window: Option<u32>,
+    /// PANAMA: share of each switch's ports that are waited for.
+    #[serde(default = "unscaled")]
+    pub share: f64,
     /// Elements of a packet that aggregates, bytes; without, what fits into the MTU.
     pub payload_bytes: Option<u16>,
     /// Least resend timeout of a scheme that aggregates.
@@ -73,6 +78,8 @@ pub enum Scheme {
     Ring,
     /// SwitchML.
     Switchml,
+    /// PANAMA, on the trees of its controller.
+    Panama,
 }
 
 impl std::fmt::Display for Scheme {
@@ -81,6 +88,7 @@ impl std::fmt::Display for Scheme {
             Scheme::Ideal => "ideal",
             Scheme::Ring => "ring",
             Scheme::Switchml => "switchml",
+            Scheme::Panama => "panama",
         })
     }
 }
@@ -184,14 +192,60 @@ impl<'a> Installer<'a> {
         let mut placer = Placer::new(plan.fabric.host_count);
         let mut seeds = Random::new(seed ^ STREAM);
         let mut group = 0;
+        let mut accelerators = panama::Network::new(&plan.fabric)?;
         for (place, section) in self.sections.iter().enumerate() {
             let context = || format!("[[job]] {}", place + 1);
             for _ in 0..section.count {
                 ensure!(plan.jobs.len() < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs");
                 let drawn = section.draw(plan.jobs.len(), &mut placer, &mut seeds.split()).with_context(context)?;
-                self.add(section, drawn, &mut group, plan).with_context(context)?;
+                if section.scheme == Scheme::Panama {
+                    self.add_panama(section, drawn, &mut group, &mut accelerators, plan).with_context(context)?;
+                } else {
+                    self.add(section, drawn, &mut group, plan).with_context(context)?;
+                }
             }
         }
+        accelerators.install(&mut plan.programs)
+    }
+
+    fn add_panama(
+        &self,
+        section: &JobSection,
+        drawn: Drawn,
+        group: &mut u32,
+        accelerators: &mut panama::Network,
+        plan: &mut Plan,
+    ) -> anyhow::Result<()> {
+        let Drawn { mut info, .. } = drawn;
+        let packets = self.packets(section, info.bytes)?;
+        let number = plan.jobs.len() as u16;
+        let settings = panama::Settings {
+            job: number,
+            worker_count: info.hosts.len() as u16,
+            window_max: section.slots,
+            window: section.window,
+            share: section.share,
+            block_count: packets.count,
+            packet_bytes: packets.bytes,
+            timeout_min: Span::from_ns((section.timeout_min_us * 1000.0) as u64),
+        };
+        let tree_count = accelerators.place(&settings, &info.hosts, section.trees, *group)?.trees.len() as u32;
+        let (groups, tree_max) = ([*group, *group + tree_count], tree_count as u8);
+        let works = (0..info.hosts.len() as u16).map(|rank| {
+            let endpoint = panama::endpoint(&settings, rank, groups[0], tree_max);
+            Work::Endpoint { endpoint: Box::new(endpoint), groups, is_in_line: false }
+        });
+        let rounds = Rounds {
+            start_ps: info.start_ps,
+            compute_ps: info.compute_ps,
+            count: section.iterations.unwrap_or(u32::MAX),
+        };
+        for (rank, (work, &host)) in works.zip(&info.hosts).enumerate() {
+            plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
+        }
+        info.trees = tree_count;
+        *group += tree_count;
+        plan.jobs.push(info);
         Ok(())
     }
 
@@ -211,6 +265,7 @@ impl<'a> Installer<'a> {
         let works = match info.scheme {
             Scheme::Ideal => self.ideal(section, &info, &trees)?,
             Scheme::Ring => self.ring(&info, plan.duration_ps, &mut random)?,
+            Scheme::Panama => unreachable!("has a way of its own, because jobs share accelerators"),
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
         };
         for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {

@@ -154,6 +154,11 @@ impl Controller {
         }
     }
 
+    /// Jobs that are placed from now on get at most so many trees.
+    pub fn set_tree_count_max(&mut self, tree_count_max: u8) {
+        self.policy.tree_count_max = tree_count_max;
+    }
+
     /// Chooses trees for a job. The roots are the nearest switches with all workers below them: other jobs are disturbed least,
     /// and no packet climbs higher than it must. Of these it takes one after the other, each time the one whose busiest cable
     /// above the racks carries the fewest trees, so that the trees part at the spine as far as the fabric lets them.
