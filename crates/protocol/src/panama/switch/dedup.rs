@@ -20,7 +20,7 @@ pub(super) enum Novelty {
 }
 
 /// Decides by the place's state. What came too late for a sum that did not wait for it is dropped.
-pub(super) fn stage<B>(tree: &mut Tree<B>, port: u8, vid: u64, header: &Header) -> Result<Novelty, DropReason> {
+pub(super) fn stage<B>(tree: &Tree<B>, port: u8, vid: u64, header: &Header) -> Result<Novelty, DropReason> {
     let place = tree.place(vid);
     let is_counted = place.ports >> port & 1 == 1;
     if is_summed(place.state) {
@@ -30,9 +30,6 @@ pub(super) fn stage<B>(tree: &mut Tree<B>, port: u8, vid: u64, header: &Header) 
             false if is_counted => Ok(Novelty::Duplicate),
             false => Err(DropReason::StaleChunk),
         };
-    }
-    if is_counted {
-        canary_second(tree, vid);
     }
     Ok(if is_counted { Novelty::Duplicate } else { Novelty::New })
 }
@@ -50,12 +47,19 @@ pub(super) fn after_fin<B>(tree: &Tree<B>, fin: u64, port: u8, header: &Header) 
     }
 }
 
+/// Takes a duplicate for nothing; returns for how many packets it was taken.
 #[cfg(not(feature = "canary-second"))]
-fn canary_second<B>(_: &mut Tree<B>, _: u64) {}
+pub(super) fn ignore<B>(_: &mut Tree<B>, _: u64) -> u32 {
+    0
+}
 
 /// The deliberate bug: a duplicate counts as the Contribution of a port that is missing.
 #[cfg(feature = "canary-second")]
-fn canary_second<B>(tree: &mut Tree<B>, vid: u64) {
+pub(super) fn ignore<B>(tree: &mut Tree<B>, vid: u64) -> u32 {
     let missing = tree.config.ports & !tree.place(vid).ports;
+    if is_summed(tree.place(vid).state) || missing == 0 {
+        return 0;
+    }
     tree.place_mut(vid).ports |= missing & missing.wrapping_neg();
+    1
 }

@@ -195,6 +195,7 @@ impl<B: Buffers> Switch<B> {
             Novelty::New => {}
             Novelty::Duplicate => {
                 tree.place_mut(vid).ecn |= header.flags.ecn;
+                self.packet_count += dedup::ignore(tree, vid);
                 return Err(DropReason::DuplicateContribution);
             }
             Novelty::Wanted => {
