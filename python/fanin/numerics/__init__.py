@@ -31,7 +31,10 @@ class Accumulator:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Elements by cause, over all sums so far: overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits."""
+        """Elements by cause, over all sums so far.
+
+        The causes are overflow, saturation, overwrite, left_shift, flushed_to_zero and lost_bits.
+        """
         return self._inner.counts()
 
     def sum(self, tensors: Sequence[Any]) -> Any:

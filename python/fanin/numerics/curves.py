@@ -1,8 +1,8 @@
 """Accuracy curves of data-parallel training whose gradients are summed by an accumulator.
 
-All workers live in one process: each computes the gradient of its own mini-batch on the same weights, and the sum is what
-a switch would have answered. Runs of one seed see the same weights and the same batches, so that nothing but the sums
-differs. ``fanin reproduce fpisa fig9`` drives this over stdin and stdout, as :mod:`fanin.bench_gloo` is driven.
+All workers live in one process: each computes the gradient of its own mini-batch on the same weights, and the sum is
+what a switch would have answered. Runs of one seed see the same weights and the same batches, so that nothing but the
+sums differs. ``fanin reproduce fpisa fig9`` drives this over stdin and stdout, as :mod:`fanin.bench_gloo` is driven.
 
 With ``format`` float16, the model computes with weights that are rounded to float16, the loss is scaled, and each
 worker's gradient is rounded to float16; the weights that are updated are float32 (mixed precision with master weights,

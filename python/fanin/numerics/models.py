@@ -14,7 +14,7 @@ from fanin.demo import DemoError, mnist
 from fanin.demo.train import small_model
 
 TEXT: str = "valid-head.txt.gz"
-_TEST_BYTES = 65_536
+_TEST_BYTES = 16_384
 #: Characters that the text model looks at, at most.
 _CONTEXT = 64
 _WIDTH = 64
@@ -62,7 +62,7 @@ def images(folder: Path | None) -> Task:
 
 
 def text(folder: Path | None) -> Task:
-    """The beginning of WikiText-2's validation part, byte by byte; the last 64 KiB are for testing."""
+    """The beginning of WikiText-2's validation part, byte by byte; the last 16 KiB are for testing."""
     tokens = torch.tensor(_tokens(folder))
     vocabulary = int(tokens.max()) + 1
     train, test = tokens[:-_TEST_BYTES], tokens[-_TEST_BYTES:]

@@ -54,9 +54,12 @@ pub fn page(head: &str, runs: &[Run]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "\n## {}: {}\n\n", findings.experiment, findings.title);
         let _ = writeln!(text, "| | paper | ours | holds | where they differ |\n| --- | --- | --- | --- | --- |");
+        let mut above = "";
         for row in &findings.rows {
-            let _ =
-                writeln!(text, "| {} | {} | {} | {} | {} |", row.quantity, row.paper, row.ours, holds(row), row.remark);
+            let is_repeated = !row.remark.is_empty() && row.remark == above;
+            let remark = if is_repeated { "as above" } else { row.remark.as_str() };
+            let _ = writeln!(text, "| {} | {} | {} | {} | {remark} |", row.quantity, row.paper, row.ours, holds(row));
+            above = &row.remark;
         }
         let _ = write!(text, "\nRan in {}. {}\n", findings.place, findings.notes.join(" "));
         if let Some(sheet) = findings.sheets.first().filter(|sheet| sheet.rows.len() <= 12) {
