@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use fanin_sim::engine::{self, Outcome};
 use fanin_sim::fabric::Fabric;
-use fanin_sim::report::{FlowClass, Report};
-use fanin_sim::scenario::Scenario;
+use fanin_sim::report::{self, FlowClass, Report};
+use fanin_sim::scenario::{JobInfo, Scenario};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Threads; the outcome is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Write report.json, flows.csv, links.csv and completion.svg into this folder.
+    /// Write report.json, flows.csv, jobs.csv, iterations.csv, links.csv and completion.svg into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the report as JSON in place of tables.
@@ -82,14 +82,14 @@ fn simulate(arguments: &Arguments, text: &str) -> anyhow::Result<Run> {
         scenario.duration_ms = duration_ms;
     }
     let plan = scenario.plan()?;
-    let (duration_ps, fabric) = (plan.duration_ps, plan.fabric.clone());
+    let (duration_ps, fabric, jobs) = (plan.duration_ps, plan.fabric.clone(), plan.jobs.clone());
     let (wall, cpu) = (Instant::now(), cpu_time());
     let mut progress = Progress::new(duration_ps, arguments.json);
     let outcome = engine::run(plan, usize::from(arguments.threads), |now_ps| progress.show(now_ps))?;
     let (wall_seconds, cpu_seconds) = (wall.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
     progress.clear();
     if let Some(folder) = &arguments.out {
-        write_tables(folder, &outcome, &fabric)?;
+        write_tables(folder, &outcome, &fabric, &jobs)?;
     }
     let run = Run {
         title: scenario.title,
@@ -101,7 +101,7 @@ fn simulate(arguments: &Arguments, text: &str) -> anyhow::Result<Run> {
         wall_seconds,
         cpu_seconds,
         hops_per_cpu_second: outcome.packet_hops() as f64 / cpu_seconds.max(1e-9),
-        report: Report::new(&outcome, duration_ps),
+        report: Report::new(&outcome, &jobs, duration_ps),
     };
     if let Some(folder) = &arguments.out {
         write(&folder.join("report.json"), &(serde_json::to_string_pretty(&run)? + "\n"))?;
@@ -165,6 +165,7 @@ fn print(run: &Run) {
         }
         println!("{shown}");
     }
+    print_jobs(report);
     println!(
         "{} of {} flows ended; {:.2} Gbit/s of payload a host",
         report.flows_completed,
@@ -188,6 +189,27 @@ fn print(run: &Run) {
     );
 }
 
+fn print_jobs(report: &Report) {
+    if report.jobs.is_empty() {
+        return;
+    }
+    let columns = ["job", "scheme", "ranks", "iterations", "mean", "p99", "communication", "reduced"];
+    let mut shown = table(&columns, 2);
+    for job in &report.jobs {
+        let times = [job.mean_ms, job.p99_ms, job.communication_ms].map(|ms| format!("{ms:.3} ms"));
+        let counts = [job.workers.to_string(), job.iterations.to_string()];
+        let first = [job.name.clone(), job.scheme.to_string()].into_iter().chain(counts);
+        shown.add_row(first.chain(times).chain([format!("{:.2} Gbit/s", job.reduced_bps / 1e9)]));
+    }
+    println!("{shown}");
+    if report.sums > 0 {
+        println!(
+            "{} sums taken, all exact; {} datagrams sent again, {} asked about",
+            report.sums, report.aggregation_resent, report.aggregation_asked
+        );
+    }
+}
+
 fn class_name(class: &FlowClass) -> String {
     match class.bytes_max {
         u64::MAX => "longer".into(),
@@ -200,7 +222,24 @@ fn show_us(us: f64) -> String {
     if us >= 1000.0 { format!("{:.2} ms", us / 1000.0) } else { format!("{us:.1} us") }
 }
 
-fn write_tables(folder: &Path, outcome: &Outcome, fabric: &Fabric) -> anyhow::Result<()> {
+fn write_jobs(folder: &Path, outcome: &Outcome, jobs: &[JobInfo]) -> anyhow::Result<()> {
+    let mut text = "job,name,scheme,workers,trees,bytes,compute_ps,start_ps,hosts\n".to_string();
+    for (number, job) in jobs.iter().enumerate() {
+        let hosts: Vec<String> = job.hosts.iter().map(u16::to_string).collect();
+        let (name, scheme, workers, trees, bytes) = (&job.name, job.scheme, hosts.len(), job.trees, job.bytes);
+        let (compute, start, hosts) = (job.compute_ps, job.start_ps, hosts.join(" "));
+        let _ = writeln!(text, "{number},{name},{scheme},{workers},{trees},{bytes},{compute},{start},{hosts}");
+    }
+    write(&folder.join("jobs.csv"), &text)?;
+    let mut text = "job,iteration,start_ps,communication_ps,end_ps\n".to_string();
+    for one in report::iterations(outcome, jobs) {
+        let _ =
+            writeln!(text, "{},{},{},{},{}", one.job, one.iteration, one.start_ps, one.communication_ps, one.end_ps);
+    }
+    write(&folder.join("iterations.csv"), &text)
+}
+
+fn write_tables(folder: &Path, outcome: &Outcome, fabric: &Fabric, jobs: &[JobInfo]) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let mut flows = "source,destination,bytes,start_ps,completion_ps\n".to_string();
     for flow in &outcome.flows {
@@ -208,6 +247,9 @@ fn write_tables(folder: &Path, outcome: &Outcome, fabric: &Fabric) -> anyhow::Re
         let _ = writeln!(flows, "{source},{destination},{},{},{}", flow.bytes, flow.start_ps, flow.completion_ps);
     }
     write(&folder.join("flows.csv"), &flows)?;
+    if !jobs.is_empty() {
+        write_jobs(folder, outcome, jobs)?;
+    }
     let name = |node: u32| match node.checked_sub(fabric.host_count) {
         None => format!("host{node}"),
         Some(switch) => format!("switch{switch}"),

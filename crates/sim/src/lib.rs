@@ -14,9 +14,11 @@
 //! on every machine and with any number of threads.
 #![forbid(unsafe_code)]
 
+pub mod datagrams;
 pub mod engine;
 pub mod fabric;
 pub mod host;
+pub mod job;
 pub mod link;
 pub mod packet;
 pub mod report;

@@ -12,6 +12,8 @@ pub enum Kind {
     Data,
     /// What a receiver answers to a segment.
     Ack,
+    /// A datagram of a protocol that aggregates; its bytes lie in [`crate::datagrams`].
+    Aggregation,
 }
 
 /// One packet: 32 bytes, two to a cache line.
@@ -22,13 +24,14 @@ pub struct Packet {
     pub at_ps: u64,
     /// Data: which segment of the flow, from 0. Ack: how many segments have arrived without a gap.
     pub number: u32,
-    /// The flow's place at its sender ([`crate::host::Handle`]).
+    /// The flow's place at its sender ([`crate::host::Handle`]). Aggregation: where the datagram lies.
     pub flow: u32,
-    /// The flow's place at its receiver, or [`crate::host::Handle::NONE`] while the sender does not know it.
+    /// The flow's place at its receiver, or [`crate::host::Handle::NONE`] while the sender does not know it. Aggregation: its
+    /// group, one tree of one job.
     pub peer: u32,
     /// Host that sent it.
     pub source: u16,
-    /// Host that it is for.
+    /// Host that it is for; [`NO_HOST`] if only the next node is meant.
     pub destination: u16,
     /// Length on the link, its headers and what Ethernet adds included.
     pub bytes: u16,
@@ -38,7 +41,12 @@ pub struct Packet {
     pub kind: Kind,
     /// [`MARKED`], [`ECHO`], [`LAST`], [`ECT`].
     pub flags: u8,
+    /// Data: the job's number and one, or 0 for a flow of no job.
+    pub tag: u16,
 }
+
+/// Of a datagram that the next node's program is to handle.
+pub const NO_HOST: u16 = u16::MAX;
 
 /// A queue on the way was longer than its threshold (ECN: CE).
 pub const MARKED: u8 = 1;

@@ -1,9 +1,11 @@
-//! What a run is told as: flow completion times by size, and what the links went through.
+//! What a run is told as: flow completion times by size, iterations of jobs, and what the links went through.
 
 use serde::Serialize;
 
 use crate::engine::Outcome;
 use crate::host::FlowRecord;
+use crate::job::IterationRecord;
+use crate::scenario::{JobInfo, Scheme};
 
 /// Upper ends of the classes of sizes, bytes.
 const CLASS_ENDS: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, u64::MAX];
@@ -25,6 +27,97 @@ pub struct FlowClass {
     pub p99_us: f64,
 }
 
+/// One iteration of one job, over all of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Iteration {
+    /// The job's number.
+    pub job: u16,
+    /// From 0.
+    pub iteration: u32,
+    /// When the last rank began: the end of the iteration before.
+    pub start_ps: u64,
+    /// When the last rank had computed.
+    pub communication_ps: u64,
+    /// When the last rank had the sum.
+    pub end_ps: u64,
+}
+
+/// One job. Iterations that were not over at the end are left out; where none was, times are 0.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobReport {
+    /// Its name.
+    pub name: String,
+    /// How it sums.
+    pub scheme: Scheme,
+    /// Ranks.
+    pub workers: usize,
+    /// Trees of switches; 1 also for schemes that have none.
+    pub trees: u32,
+    /// Gradients of an iteration.
+    pub bytes: u64,
+    /// Iterations that all ranks have come to the end of.
+    pub iterations: usize,
+    /// Times of iterations: mean and percentiles, milliseconds.
+    pub mean_ms: f64,
+    /// Median.
+    pub p50_ms: f64,
+    /// 99 in 100 are no longer.
+    pub p99_ms: f64,
+    /// Of the mean, communication.
+    pub communication_ms: f64,
+    /// Gradients by communication time, bits per second.
+    pub reduced_bps: f64,
+}
+
+/// Iterations that all ranks have come to the end of, by job and number.
+pub fn iterations(outcome: &Outcome, jobs: &[JobInfo]) -> Vec<Iteration> {
+    let of_one = |records: &[IterationRecord]| {
+        let last = |part: fn(&IterationRecord) -> u64| records.iter().map(part).max().unwrap_or(0);
+        let is_whole = records.len() == jobs.get(usize::from(records[0].job))?.hosts.len();
+        is_whole.then(|| Iteration {
+            job: records[0].job,
+            iteration: records[0].iteration,
+            start_ps: last(|record| record.start_ps),
+            communication_ps: last(|record| record.communication_ps),
+            end_ps: last(|record| record.end_ps),
+        })
+    };
+    let same =
+        |one: &IterationRecord, other: &IterationRecord| (one.job, one.iteration) == (other.job, other.iteration);
+    outcome.iterations.chunk_by(same).filter_map(of_one).collect()
+}
+
+fn job_reports(iterations: &[Iteration], jobs: &[JobInfo]) -> Vec<JobReport> {
+    let of_job = |(number, job): (usize, &JobInfo)| {
+        let own: Vec<&Iteration> = iterations.iter().filter(|one| usize::from(one.job) == number).collect();
+        let mut times: Vec<u64> = own.iter().map(|one| one.end_ps - one.start_ps).collect();
+        times.sort_unstable();
+        let communication_ps: u64 = own.iter().map(|one| one.end_ps - one.communication_ps).sum();
+        let mean = |sum: u64| sum as f64 / times.len().max(1) as f64 / 1e9;
+        let communication_ms = mean(communication_ps);
+        JobReport {
+            name: job.name.clone(),
+            scheme: job.scheme,
+            workers: job.hosts.len(),
+            trees: job.trees,
+            bytes: job.bytes,
+            iterations: times.len(),
+            mean_ms: mean(times.iter().sum()),
+            p50_ms: percentile(&times, 0.5) / 1e9,
+            p99_ms: percentile(&times, 0.99) / 1e9,
+            communication_ms,
+            reduced_bps: if times.is_empty() { 0.0 } else { job.bytes as f64 * 8e3 / communication_ms.max(1e-9) },
+        }
+    };
+    jobs.iter().enumerate().map(of_job).collect()
+}
+
+/// Nearest rank: a percentile is a time that was taken. 0 of nothing.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(rank).map_or(0.0, |&time| time as f64)
+}
+
 /// All that is worth a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -34,6 +127,8 @@ pub struct Report {
     pub flows_completed: u64,
     /// By size, without empty classes; the last has all flows.
     pub classes: Vec<FlowClass>,
+    /// By number.
+    pub jobs: Vec<JobReport>,
     /// Packets times links.
     pub packet_hops: u64,
     /// Packets that queues marked.
@@ -44,6 +139,12 @@ pub struct Report {
     pub resent: u64,
     /// Timers that ran out.
     pub timeouts: u64,
+    /// Datagrams with gradients sent again by ranks that aggregate.
+    pub aggregation_resent: u64,
+    /// Their questions whether a datagram was lost.
+    pub aggregation_asked: u64,
+    /// Sums that ranks have taken, each found to be exact.
+    pub sums: u64,
     /// The longest that any queue of a switch has been, bytes.
     pub queued_bytes_max: u64,
     /// Payload acknowledged, a host and second, on the average.
@@ -53,8 +154,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of an outcome after so much simulated time.
-    pub fn new(outcome: &Outcome, duration_ps: u64) -> Report {
+    /// Of an outcome after so much simulated time, with the plan's jobs.
+    pub fn new(outcome: &Outcome, jobs: &[JobInfo], duration_ps: u64) -> Report {
         let sum = |part: fn(&crate::host::HostCounters) -> u64| outcome.hosts.iter().map(part).sum::<u64>();
         let hosts = outcome.hosts.len() as u32;
         let from_switches = || outcome.links.iter().filter(|link| link.from >= hosts).map(|link| &link.counters);
@@ -63,11 +164,15 @@ impl Report {
             flows_started: sum(|host| host.started),
             flows_completed: sum(|host| host.completed),
             classes: classes(&outcome.flows),
+            jobs: job_reports(&iterations(outcome, jobs), jobs),
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
             dropped: from_switches().map(|link| link.dropped).sum(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),
+            aggregation_resent: outcome.endpoints.resent,
+            aggregation_asked: outcome.endpoints.asked,
+            sums: outcome.endpoints.sums,
             queued_bytes_max: from_switches().map(|link| link.queued_bytes_max).max().unwrap_or(0),
             goodput_bps: sum(|host| host.acknowledged_bytes) as f64 * 8.0 / seconds / f64::from(hosts),
             digest: format!("{:016x}", outcome.digest()),
@@ -89,9 +194,7 @@ fn classes(flows: &[FlowRecord]) -> Vec<FlowClass> {
 fn class<'a>(bytes_max: u64, flows: impl Iterator<Item = &'a FlowRecord>) -> Option<FlowClass> {
     let mut times: Vec<u64> = flows.map(|flow| flow.completion_ps).collect();
     times.sort_unstable();
-    // Nearest rank: a percentile is a time that a flow took.
-    let rank = |share: f64| ((times.len() as f64 * share).ceil() as usize).clamp(1, times.len()) - 1;
-    let at = |share: f64| times[rank(share)] as f64 / 1e6;
+    let at = |share: f64| percentile(&times, share) / 1e6;
     (!times.is_empty()).then(|| FlowClass {
         bytes_max,
         count: times.len() as u64,

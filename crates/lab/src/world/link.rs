@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fanin_link::Random;
 use fanin_protocol::time::Time;
 
-use super::packets::PacketId;
+use fanin_sim::datagrams::DatagramId;
 
 /// How good a link is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct Flight {
     /// When it arrives, in nanoseconds.
     pub arrives_ns: u64,
     /// Its bytes.
-    pub packet: PacketId,
+    pub packet: DatagramId,
     /// Whose it is.
     pub job: u16,
     /// The job's lane.
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn flight() -> Flight {
-        Flight { arrives_ns: 0, packet: PacketId::default(), job: 0, lane: 0 }
+        Flight { arrives_ns: 0, packet: DatagramId::default(), job: 0, lane: 0 }
     }
 
     #[test]

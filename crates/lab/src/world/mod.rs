@@ -8,7 +8,6 @@ mod contents;
 mod endpoint;
 mod job;
 mod link;
-mod packets;
 mod route;
 mod run;
 mod workload;
@@ -20,6 +19,7 @@ use anyhow::{anyhow, ensure};
 use fanin_link::Random;
 use fanin_protocol::time::{Span, Time};
 use fanin_protocol::{atp, switchml};
+use fanin_sim::datagrams::Datagrams;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
 
 pub use contents::Contents;
@@ -31,7 +31,6 @@ pub use workload::{Progress, Workload};
 use endpoint::Endpoint;
 use job::Job;
 use link::RatedLink;
-use packets::Packets;
 use route::{LinkNames, Route};
 
 /// Which switch each host and each switch hangs on.
@@ -113,7 +112,7 @@ pub struct World {
     now: Time,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled: u64,
-    packets: Packets,
+    packets: Datagrams,
     links: Vec<RatedLink>,
     ends: Vec<End>,
     switches: Vec<SwitchNode>,
@@ -137,7 +136,7 @@ impl World {
             now: Time::ZERO,
             events: BinaryHeap::new(),
             scheduled: 0,
-            packets: Packets::new(datagram_bytes_max),
+            packets: Datagrams::new(datagram_bytes_max),
             links: Vec::new(),
             ends: Vec::new(),
             switches: Vec::new(),

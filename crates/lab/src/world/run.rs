@@ -9,9 +9,9 @@ use std::cmp::Reverse;
 
 use super::endpoint::Outcome;
 use super::link::Flight;
-use super::packets::PacketId;
 use super::route::{LinkId, Route};
 use super::{End, Event, Protocol, Role, Workload, World};
+use fanin_sim::datagrams::DatagramId;
 
 /// A datagram's job and lane, which drivers know by socket.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    fn send(&mut self, link: LinkId, tag: Tag, packet: PacketId, datagram_bytes: usize) {
+    fn send(&mut self, link: LinkId, tag: Tag, packet: DatagramId, datagram_bytes: usize) {
         let wire_bytes = self.jobs[usize::from(tag.job)].wire_bytes(datagram_bytes);
         let was_idle = self.links[link].first().is_none();
         let flight = Flight { arrives_ns: 0, packet, job: tag.job, lane: tag.lane };
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    fn at_atp(&mut self, switch: usize, up: LinkId, tag: Tag, packet: PacketId) -> anyhow::Result<()> {
+    fn at_atp(&mut self, switch: usize, up: LinkId, tag: Tag, packet: DatagramId) -> anyhow::Result<()> {
         let queued = self.links[up].queue_bytes(self.now).min(u64::from(u32::MAX)) as u32;
         let context = atp::Context { now: self.now, egress_queue_bytes: queued };
         let node = &mut self.switches[switch];
@@ -177,7 +177,7 @@ impl World {
         Ok(())
     }
 
-    fn at_static(&mut self, switch: usize, tag: Tag, packet: PacketId) -> anyhow::Result<()> {
+    fn at_static(&mut self, switch: usize, tag: Tag, packet: DatagramId) -> anyhow::Result<()> {
         let context = switchml::Context { now: self.now, wire_format: switchml::WireFormat::Fanin, source_rank: None };
         let program = &mut self.switches[switch].slotted;
         match program.process(&context, self.packets.get(packet), &mut self.output) {

@@ -9,6 +9,8 @@ mod atp_kernels;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_fpisa;
 mod detect;
 #[cfg(target_arch = "x86_64")]
 mod ieee_kernels;

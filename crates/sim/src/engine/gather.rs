@@ -1,34 +1,74 @@
 //! What the threads' shares come to.
 
-use super::shard::Shard;
+use anyhow::bail;
+
+use super::shard::{Identity, Shard};
 use super::{LinkOutcome, Outcome};
-use crate::host::HostCounters;
+use crate::host::Host;
+use crate::job::{Rank, Work};
+use crate::link::Link;
 
 /// Puts the shards' ends together, in an order that does not depend on how the nodes were divided.
-pub fn outcome(shards: Vec<Shard>) -> Outcome {
+///
+/// # Errors
+/// Why a rank or a program could not go on.
+pub fn outcome(shards: Vec<Shard>) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
-    let (mut links, mut hosts) = (Vec::new(), Vec::new());
+    let (mut links, mut hosts, mut switches) = (Vec::new(), Vec::new(), Vec::new());
     for shard in shards {
-        let (own_links, own_hosts) = shard.into_parts();
-        links.extend(own_links);
-        for mut host in own_hosts {
-            outcome.flows.extend(host.drain_finished());
-            hosts.push((host.index(), *host.counters()));
+        let parts = shard.into_parts();
+        links.extend(parts.links);
+        hosts.extend(parts.hosts);
+        switches.extend(parts.switches);
+    }
+    hosts.sort_by_key(Host::index);
+    for host in &mut hosts {
+        outcome.flows.extend(host.drain_finished());
+        outcome.hosts.push(*host.counters());
+        add_ranks(host.ranks(), &mut outcome)?;
+    }
+    outcome.flows.sort_unstable();
+    outcome.iterations.sort_unstable();
+    switches.sort_by_key(|(index, ..)| *index);
+    for (index, switch, failure) in switches {
+        if let Some(failure) = failure {
+            bail!("switch {index}: {failure}");
+        }
+        outcome.switches.push(switch);
+    }
+    outcome.links = whole_links(links);
+    Ok(outcome)
+}
+
+fn add_ranks(ranks: &[Rank], outcome: &mut Outcome) -> anyhow::Result<()> {
+    for rank in ranks {
+        if let Some(failure) = rank.failure() {
+            bail!("{failure}");
+        }
+        outcome.iterations.extend_from_slice(rank.records());
+        if let Work::Endpoint { endpoint, .. } = &rank.work {
+            let counters = endpoint.counters();
+            outcome.endpoints.resent += counters.resent;
+            outcome.endpoints.asked += counters.asked;
+            outcome.endpoints.sums += counters.sums;
         }
     }
-    // The two halves of a link between threads are next to each other then, the sending one first.
+    Ok(())
+}
+
+/// One entry for both halves of a link between threads.
+fn whole_links(mut links: Vec<(Identity, Link)>) -> Vec<LinkOutcome> {
+    // The two halves are next to each other then, the sending one first.
     links.sort_by_key(|(identity, _)| (identity.place, !identity.is_sending));
+    let mut whole: Vec<LinkOutcome> = Vec::new();
     for (identity, link) in links {
         if identity.is_sending {
             let [from, to] = identity.nodes;
             let (started, waiting) = (link.started_count(), link.waiting_count());
-            outcome.links.push(LinkOutcome { from, to, counters: link.counters(), started, waiting });
-        } else if let Some(whole) = outcome.links.last_mut() {
-            whole.started += link.started_count();
+            whole.push(LinkOutcome { from, to, counters: link.counters(), started, waiting });
+        } else if let Some(last) = whole.last_mut() {
+            last.started += link.started_count();
         }
     }
-    hosts.sort_by_key(|(index, _): &(u16, HostCounters)| *index);
-    outcome.flows.sort_unstable();
-    outcome.hosts = hosts.into_iter().map(|(_, counters)| counters).collect();
-    outcome
+    whole
 }

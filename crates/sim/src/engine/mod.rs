@@ -15,11 +15,14 @@ use anyhow::ensure;
 
 use crate::fabric::Fabric;
 use crate::host::{FlowRecord, HostCounters};
+use crate::job::aggregation::{EndpointCounters, Programs};
+use crate::job::{IterationRecord, Rank};
 use crate::link::LinkCounters;
+use crate::scenario::JobInfo;
 use crate::transport::Transport;
 use crate::workload::Source;
 use pace::{Attendance, Pace};
-use shard::{Mail, Shard};
+use shard::{Post, Shard};
 
 /// Longer windows gain nothing, and times within one must be short numbers.
 const WINDOW_PS_MAX: u64 = 10_000_000;
@@ -34,6 +37,12 @@ pub struct Plan {
     pub transport: Transport,
     /// By host, what it sends.
     pub sources: Vec<Vec<Source>>,
+    /// By host, ranks of jobs; hosts beyond the end have none.
+    pub ranks: Vec<Vec<Rank>>,
+    /// By switch, what aggregates there; switches beyond the end have nothing.
+    pub programs: Vec<Programs>,
+    /// What jobs are called, by number; for tables only.
+    pub jobs: Vec<JobInfo>,
     /// Simulated time.
     pub duration_ps: u64,
 }
@@ -53,6 +62,15 @@ pub struct LinkOutcome {
     pub waiting: u64,
 }
 
+/// Datagrams at a switch's programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchOutcome {
+    /// Handed to a program.
+    pub taken: u64,
+    /// Sent by one, those that a queue then dropped included.
+    pub emitted: u64,
+}
+
 /// What came of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -62,12 +80,37 @@ pub struct Outcome {
     pub links: Vec<LinkOutcome>,
     /// By host.
     pub hosts: Vec<HostCounters>,
+    /// By switch.
+    pub switches: Vec<SwitchOutcome>,
+    /// Of all jobs, by job, iteration and rank.
+    pub iterations: Vec<IterationRecord>,
+    /// Of all ranks that aggregate in the network.
+    pub endpoints: EndpointCounters,
 }
 
 impl Outcome {
     /// Packets times links that they were sent over.
     pub fn packet_hops(&self) -> u64 {
         self.links.iter().map(|link| link.counters.sent).sum()
+    }
+
+    /// At each switch, what has come in has gone out, waits, was dropped, or was taken by a program.
+    ///
+    /// # Errors
+    /// The first switch where packets are not accounted for: a bug of the simulator or of a program.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let hosts = self.hosts.len();
+        let mut balance = vec![0i128; hosts + self.switches.len()];
+        for link in &self.links {
+            balance[link.to as usize] += i128::from(link.counters.sent) - i128::from(link.started);
+            balance[link.from as usize] -=
+                i128::from(link.counters.sent) + i128::from(link.counters.dropped) + i128::from(link.waiting);
+        }
+        for (index, switch) in self.switches.iter().enumerate() {
+            let left = balance[hosts + index] + i128::from(switch.emitted) - i128::from(switch.taken);
+            ensure!(left == 0, "switch {index}: {left} packets more came than went; this is a bug, please report it");
+        }
+        Ok(())
     }
 
     /// 64 bits of everything that happened (FNV-1a): equal for equal runs, on every machine and with any number of threads.
@@ -83,7 +126,14 @@ impl Outcome {
             .hosts
             .iter()
             .flat_map(|host| [host.started, host.completed, host.resent, host.timeouts, host.acknowledged_bytes]);
-        let bytes = flows.chain(links).chain(hosts).flat_map(u64::to_le_bytes);
+        let iterations = self.iterations.iter().flat_map(|at| {
+            let place = u64::from(at.job) << 48 | u64::from(at.rank) << 32 | u64::from(at.iteration);
+            [place, at.start_ps, at.communication_ps, at.end_ps]
+        });
+        let switches = self.switches.iter().filter(|switch| switch.taken > 0);
+        let switches = switches.flat_map(|switch| [switch.taken, switch.emitted]);
+        let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches);
+        let bytes = words.flat_map(u64::to_le_bytes);
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 }
@@ -91,15 +141,17 @@ impl Outcome {
 /// Runs a plan on `thread_count` threads; `report` is told the simulated time now and then, and ends the run by saying false.
 ///
 /// # Errors
-/// For a network that cannot work, a link without propagation delay, or a plan that does not fit the network.
+/// For a network that cannot work, a link without propagation delay, or a plan that does not fit the network; if a sum was wrong,
+/// a program refused a datagram, or packets are not accounted for.
 pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool) -> anyhow::Result<Outcome> {
     let window_ps = window(&plan.fabric)?;
     ensure!(plan.sources.len() == plan.fabric.host_count as usize, "one list of sources for each host");
+    ensure!(plan.ranks.len() <= plan.sources.len(), "ranks at more hosts than there are");
     let (transport, duration_ps) = (plan.transport, plan.duration_ps);
     let built = shard::build(plan, thread_count)?;
     let shard_count = built.len();
     let pace = Pace::new(shard_count);
-    let mail: Vec<Mutex<Vec<Mail>>> = (0..2 * shard_count * shard_count).map(|_| Mutex::default()).collect();
+    let mail: Vec<Mutex<Post>> = (0..2 * shard_count * shard_count).map(|_| Mutex::default()).collect();
     let work =
         |index| Work { index, shard_count, window_ps, duration_ps, transport: &transport, pace: &pace, mail: &mail };
     let shards = std::thread::scope(|scope| {
@@ -114,7 +166,9 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
         };
         own.into_iter().chain(others.into_iter().map(join)).collect::<Vec<_>>()
     });
-    Ok(gather::outcome(shards))
+    let outcome = gather::outcome(shards)?;
+    outcome.check()?;
+    Ok(outcome)
 }
 
 fn window(fabric: &Fabric) -> anyhow::Result<u64> {
@@ -135,7 +189,7 @@ struct Work<'a> {
     duration_ps: u64,
     transport: &'a Transport,
     pace: &'a Pace,
-    mail: &'a [Mutex<Vec<Mail>>],
+    mail: &'a [Mutex<Post>],
 }
 
 impl Work<'_> {
@@ -162,7 +216,7 @@ impl Work<'_> {
         shard
     }
 
-    fn slot(&self, from: usize, to: usize, parity: usize) -> &Mutex<Vec<Mail>> {
+    fn slot(&self, from: usize, to: usize, parity: usize) -> &Mutex<Post> {
         &self.mail[(parity * self.shard_count + from) * self.shard_count + to]
     }
 
@@ -180,7 +234,7 @@ impl Work<'_> {
     fn collect(&self, shard: &mut Shard, parity: usize) {
         for from in (0..self.shard_count).filter(|&from| from != self.index) {
             let mut slot = self.slot(from, self.index, parity).lock().unwrap_or_else(|broken| broken.into_inner());
-            slot.drain(..).for_each(|letter| shard.land(letter));
+            shard.land(&mut slot);
         }
     }
 }

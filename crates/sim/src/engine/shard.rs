@@ -2,11 +2,13 @@
 
 use anyhow::ensure;
 
-use crate::engine::Plan;
+use crate::datagrams::{DatagramId, Datagrams};
+use crate::engine::{Plan, SwitchOutcome};
 use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
-use crate::host::{Host, Uplink};
+use crate::host::{Host, Uplink, time};
+use crate::job::aggregation::{Arrival, DATAGRAM_BYTES_MAX, Outbox, Programs, Queues};
 use crate::link::{Class, Link, LinkConfig};
-use crate::packet::Packet;
+use crate::packet::{Kind, MARKED, NO_HOST, Packet};
 use crate::transport::Transport;
 use std::sync::Arc;
 
@@ -17,6 +19,31 @@ const WORD_BITS: usize = 64;
 pub struct Mail {
     pub link: u32,
     pub packet: Packet,
+}
+
+/// What goes to another thread after a window.
+#[derive(Debug, Default)]
+pub struct Post {
+    letters: Vec<Mail>,
+    /// Datagrams of the letters that are some, in their order; a letter's number is its datagram's length.
+    datagrams: Vec<u8>,
+}
+
+impl Post {
+    pub fn is_empty(&self) -> bool {
+        self.letters.is_empty()
+    }
+
+    fn push(&mut self, link: u32, mut packet: Packet, datagrams: &mut Datagrams) {
+        if packet.kind == Kind::Aggregation {
+            let id = DatagramId::from_raw(packet.flow);
+            let bytes = datagrams.get(id);
+            packet.number = bytes.len() as u32;
+            self.datagrams.extend_from_slice(bytes);
+            datagrams.release(id);
+        }
+        self.letters.push(Mail { link, packet });
+    }
 }
 
 /// Where a link ends.
@@ -46,8 +73,12 @@ impl Ports {
 
 #[derive(Debug)]
 struct Switch {
+    index: u32,
     ports: Ports,
     routes: SwitchRoutes,
+    programs: Programs,
+    outcome: SwitchOutcome,
+    failure: Option<String>,
 }
 
 #[derive(Debug)]
@@ -84,8 +115,36 @@ pub struct Shard {
     hosts: Vec<HostNode>,
     switches: Vec<Switch>,
     directory: Arc<Routes>,
-    outgoing: Vec<Vec<Mail>>,
+    outgoing: Vec<Post>,
     arrivals: Arrivals,
+    datagrams: Datagrams,
+    /// What a program sends, with its ports.
+    sends: Vec<(u16, Packet)>,
+}
+
+/// What is to be told of a shard at the end.
+pub struct Parts {
+    pub links: Vec<(Identity, Link)>,
+    pub hosts: Vec<Host>,
+    /// By number, and why a program could not go on.
+    pub switches: Vec<(u32, SwitchOutcome, Option<String>)>,
+}
+
+/// The queues of the ports of one switch.
+struct PortQueues<'a> {
+    links: &'a mut [Link],
+    outlets: &'a [u32],
+    classes: &'a [Class],
+    class_of: &'a [u8],
+    now_ps: u64,
+}
+
+impl Queues for PortQueues<'_> {
+    fn waiting_bytes(&mut self, port: u16) -> u64 {
+        let link = self.outlets[usize::from(port)] as usize;
+        self.links[link].start_until(&self.classes[usize::from(self.class_of[link])], self.now_ps);
+        self.links[link].queued_bytes()
+    }
 }
 
 /// What arrives at one node in one window.
@@ -158,20 +217,33 @@ impl Shard {
     }
 
     /// By shard, packets for its nodes.
-    pub fn outgoing(&mut self) -> &mut [Vec<Mail>] {
+    pub fn outgoing(&mut self) -> &mut [Post] {
         &mut self.outgoing
     }
 
-    /// Takes a packet from another shard.
-    pub fn land(&mut self, letter: Mail) {
-        self.links[letter.link as usize].land(letter.packet);
-        self.note_started(letter.link);
+    /// Takes packets from another shard.
+    pub fn land(&mut self, post: &mut Post) {
+        let mut read = 0;
+        for mut letter in post.letters.drain(..) {
+            if letter.packet.kind == Kind::Aggregation {
+                let bytes = &post.datagrams[read..read + letter.packet.number as usize];
+                read += bytes.len();
+                letter.packet.flow = self.datagrams.put(bytes, 1).raw();
+            }
+            self.links[letter.link as usize].land(letter.packet);
+            self.note_started(letter.link);
+        }
+        post.datagrams.clear();
     }
 
     /// What is to be told at the end.
-    pub fn into_parts(self) -> (Vec<(Identity, Link)>, Vec<Host>) {
-        let links = self.identities.into_iter().zip(self.links);
-        (links.collect(), self.hosts.into_iter().map(|node| node.host).collect())
+    pub fn into_parts(self) -> Parts {
+        let switches = self.switches.into_iter().map(|switch| (switch.index, switch.outcome, switch.failure));
+        Parts {
+            links: self.identities.into_iter().zip(self.links).collect(),
+            hosts: self.hosts.into_iter().map(|node| node.host).collect(),
+            switches: switches.collect(),
+        }
     }
 
     fn run_switch(&mut self, index: usize, start_ps: u64, end_ps: u64) {
@@ -180,16 +252,74 @@ impl Shard {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for &key in &arrivals.order {
             let packet = arrivals.packets[key as usize & ((1 << Arrivals::PORT_SHIFT) - 1)];
-            let port = self.next_hop(index, &packet);
-            let link = self.outlets[ports.first as usize + port];
-            let class = &self.classes[usize::from(self.class_of[link as usize])];
-            self.links[link as usize].offer(class, packet.at_ps, packet);
-            self.note_sent(ports, port, link);
+            if packet.kind == Kind::Aggregation {
+                let port = (key >> Arrivals::PORT_SHIFT) as u16;
+                self.run_program(index, port, &packet);
+            } else {
+                let port = self.next_hop(index, &packet);
+                self.send(ports, port, packet.at_ps, packet);
+            }
         }
         arrivals.order.clear();
         arrivals.packets.clear();
         self.arrivals = arrivals;
         self.start_waiting(ports, end_ps);
+    }
+
+    #[inline]
+    fn send(&mut self, ports: Ports, port: usize, now_ps: u64, packet: Packet) {
+        let link = self.outlets[ports.first as usize + port];
+        let class = &self.classes[usize::from(self.class_of[link as usize])];
+        let is_taken = self.links[link as usize].offer(class, now_ps, packet);
+        if !is_taken && packet.kind == Kind::Aggregation {
+            self.datagrams.release(DatagramId::from_raw(packet.flow));
+        }
+        self.note_sent(ports, port, link);
+    }
+
+    /// Hands a datagram to the program of its group, or sends it on where there is none.
+    fn run_program(&mut self, index: usize, port: u16, packet: &Packet) {
+        let switch = &mut self.switches[index];
+        let ports = switch.ports;
+        let Some(program) = switch.programs.get_mut(packet.peer) else {
+            if packet.destination == NO_HOST {
+                let group = packet.peer;
+                switch.failure.get_or_insert_with(|| format!("a datagram of group {group} has no program here"));
+                return;
+            }
+            let port = self.next_hop(index, packet);
+            return self.send(ports, port, packet.at_ps, *packet);
+        };
+        let id = DatagramId::from_raw(packet.flow);
+        let (mut bytes, length) = ([0; DATAGRAM_BYTES_MAX], self.datagrams.get(id).len());
+        bytes[..length].copy_from_slice(self.datagrams.get(id));
+        self.datagrams.release(id);
+        let now = time(packet.at_ps);
+        let arrival = Arrival {
+            now,
+            group: packet.peer,
+            port,
+            destination: packet.destination,
+            is_marked: packet.flags & MARKED != 0,
+            datagram: &bytes[..length],
+        };
+        let mut sends = std::mem::take(&mut self.sends);
+        let outlets = ports.first as usize..(ports.first + ports.count) as usize;
+        let mut queues = PortQueues {
+            links: &mut self.links,
+            outlets: &self.outlets[outlets],
+            classes: &self.classes,
+            class_of: &self.class_of,
+            now_ps: packet.at_ps,
+        };
+        let mut outbox = Outbox::new(now, &mut self.datagrams, &mut queues, &mut sends, &mut switch.failure);
+        program.process(&arrival, &mut outbox);
+        switch.outcome.taken += 1;
+        switch.outcome.emitted += sends.len() as u64;
+        for (port, sent) in sends.drain(..) {
+            self.send(ports, usize::from(port), packet.at_ps, sent);
+        }
+        self.sends = sends;
     }
 
     fn run_host(&mut self, index: usize, end_ps: u64, transport: &Transport) {
@@ -201,7 +331,7 @@ impl Shard {
             .get_disjoint_mut([inlet as usize, outlet as usize])
             .unwrap_or_else(|_| unreachable!("the two directions of a cable are two links"));
         let class = &self.classes[usize::from(self.class_of[outlet as usize])];
-        let mut uplink = Uplink { link: uplink, class };
+        let mut uplink = Uplink { link: uplink, class, datagrams: &mut self.datagrams };
         while let Some(packet) = inlet_link.take_before(end_ps) {
             node.host.run_until(packet.at_ps, transport, &mut uplink);
             node.host.handle_packet(&packet, transport, &mut uplink);
@@ -268,7 +398,7 @@ impl Shard {
             End::Here { word, bit } => self.arriving[word as usize] |= 1 << bit,
             End::There { shard, link } => {
                 while let Some(packet) = sent.take_before(u64::MAX) {
-                    self.outgoing[shard as usize].push(Mail { link, packet });
+                    self.outgoing[shard as usize].push(link, packet, &mut self.datagrams);
                 }
             }
         }
@@ -301,16 +431,25 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
     let shard_count = (thread_count.max(1) as u32).min(part_count);
     let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
+    let mut ranks = plan.ranks.into_iter();
     for (index, sources) in plan.sources.into_iter().enumerate() {
         let (shard, ports) = builder.add_node(index as u32, &ports[index]);
-        let host = Host::new(index as u16, sources);
+        let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
         builder.shards[shard].hosts.push(HostNode { ports, host });
     }
+    let mut programs = plan.programs.into_iter();
     for index in 0..builder.fabric.switch_count {
         let node = builder.fabric.host_count + index;
         let (shard, ports) = builder.add_node(node, &ports[node as usize]);
         let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
-        builder.shards[shard].switches.push(Switch { ports, routes });
+        builder.shards[shard].switches.push(Switch {
+            index,
+            ports,
+            routes,
+            programs: programs.next().unwrap_or_default(),
+            outcome: SwitchOutcome::default(),
+            failure: None,
+        });
     }
     Ok(builder.shards)
 }
@@ -348,8 +487,10 @@ impl Builder {
             hosts: Vec::new(),
             switches: Vec::new(),
             directory: Arc::clone(&directory),
-            outgoing: (0..shard_count).map(|_| Vec::new()).collect(),
+            outgoing: (0..shard_count).map(|_| Post::default()).collect(),
             arrivals: Arrivals::default(),
+            datagrams: Datagrams::new(DATAGRAM_BYTES_MAX),
+            sends: Vec::new(),
         });
         let mut builder =
             Builder { fabric, switch_routes, shards: shards.collect(), halves: Vec::new(), classes: classes.clone() };

@@ -143,7 +143,8 @@ impl Fabric {
         Ok(())
     }
 
-    fn distances(&self, from: u32, ports: &[Vec<Port>]) -> Vec<u32> {
+    /// Links from a switch to every other, on switches only; `u32::MAX` where there is no way.
+    pub(crate) fn distances(&self, from: u32, ports: &[Vec<Port>]) -> Vec<u32> {
         let mut distances = vec![u32::MAX; ports.len()];
         distances[from as usize] = 0;
         let mut front = vec![from];

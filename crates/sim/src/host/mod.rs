@@ -1,5 +1,6 @@
 //! A host: flows that it starts, flows that it answers, and its timers.
 
+mod ranks;
 mod receiver;
 mod sender;
 mod table;
@@ -7,11 +8,14 @@ mod table;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+pub(crate) use ranks::time;
 use receiver::Receiver;
 use sender::Sender;
 pub use table::Handle;
 use table::Table;
 
+use crate::datagrams::Datagrams;
+use crate::job::Rank;
 use crate::link::{Class, Link};
 use crate::packet::{Kind, Packet};
 use crate::transport::Transport;
@@ -53,6 +57,16 @@ pub struct Uplink<'a> {
     pub link: &'a mut Link,
     /// What it is like.
     pub class: &'a Class,
+    /// Bytes of datagrams.
+    pub datagrams: &'a mut Datagrams,
+}
+
+/// Who may send.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Flow(Handle),
+    /// The rank at this place among the host's.
+    Rank(u32),
 }
 
 impl Uplink<'_> {
@@ -71,12 +85,15 @@ pub struct Host {
     index: u16,
     senders: Table<Sender>,
     /// Flows that may send, in turn. A segment goes to the link only when that is free, so it is still open which one.
-    line: VecDeque<Handle>,
+    line: VecDeque<Turn>,
     receivers: Table<Receiver>,
     /// Receivers of flows that have not ended, by sender and its handle: for segments that were sent before the first
     /// acknowledgement told the sender where its flow is.
     arriving: HashMap<u64, u32, BuildHasherDefault<Mixer>>,
     sources: Vec<Source>,
+    ranks: Vec<Rank>,
+    /// A rank has computed then.
+    rank_ps: u64,
     /// No timer runs out before.
     expiry_ps: u64,
     /// The next flow starts then.
@@ -86,8 +103,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that will start the sources' flows.
-    pub fn new(index: u16, sources: Vec<Source>) -> Host {
+    /// A host that will start the sources' flows, with ranks of jobs.
+    pub fn new(index: u16, sources: Vec<Source>, ranks: Vec<Rank>) -> Host {
         let mut host = Host {
             index,
             senders: Table::default(),
@@ -95,6 +112,8 @@ impl Host {
             receivers: Table::default(),
             arriving: HashMap::default(),
             sources,
+            rank_ps: ranks.iter().map(Rank::wake_ps).min().unwrap_or(u64::MAX),
+            ranks,
             expiry_ps: u64::MAX,
             arrival_ps: u64::MAX,
             counters: HostCounters::default(),
@@ -111,7 +130,7 @@ impl Host {
 
     /// When it has something to do without a packet; perhaps earlier than it really has.
     pub fn wake_ps(&self) -> u64 {
-        self.expiry_ps.min(self.arrival_ps)
+        self.expiry_ps.min(self.arrival_ps).min(self.rank_ps)
     }
 
     /// What its flows have gone through.
@@ -124,14 +143,21 @@ impl Host {
         self.finished.drain(..)
     }
 
+    /// Its ranks.
+    pub fn ranks(&self) -> &[Rank] {
+        &self.ranks
+    }
+
     /// Does what is due before `end_ps`, in the order of its times.
     #[inline]
     pub fn run_until(&mut self, end_ps: u64, transport: &Transport, uplink: &mut Uplink) {
         while self.wake_ps() < end_ps {
             let now_ps = self.wake_ps();
             self.send_before(now_ps, transport, uplink);
-            if self.arrival_ps <= self.expiry_ps {
+            if self.arrival_ps <= now_ps {
                 self.start_flows(now_ps, transport);
+            } else if self.rank_ps <= now_ps {
+                self.wake_ranks(now_ps, transport);
             } else {
                 self.expire(now_ps, transport);
             }
@@ -146,6 +172,7 @@ impl Host {
         match packet.kind {
             Kind::Data => self.handle_data(packet, transport, uplink),
             Kind::Ack => self.handle_ack(packet, transport, uplink),
+            Kind::Aggregation => self.handle_datagram(packet, uplink),
         }
         self.send_at(packet.at_ps, transport, uplink);
     }
@@ -174,21 +201,36 @@ impl Host {
     /// The first in line that may send does, and stands behind the others if it may send more. Then the link is busy, or
     /// nobody is in line.
     fn send_first(&mut self, now_ps: u64, transport: &Transport, uplink: &mut Uplink) {
-        while let Some(handle) = self.line.pop_front() {
-            let Some(sender) = self.senders.get_mut(handle) else { continue };
-            let is_sending = sender.may_send();
-            if is_sending {
-                sender.send_next(now_ps, transport, &mut self.counters, uplink);
-                self.expiry_ps = self.expiry_ps.min(sender.expiry_ps());
+        while let Some(turn) = self.line.pop_front() {
+            let (has_sent, has_more) = match turn {
+                Turn::Flow(handle) => self.send_of_flow(handle, now_ps, transport, uplink),
+                Turn::Rank(place) => self.send_of_rank(place, now_ps, uplink),
+            };
+            if has_more {
+                self.line.push_back(turn);
             }
-            sender.is_in_line = sender.may_send();
-            if sender.is_in_line {
-                self.line.push_back(handle);
-            }
-            if is_sending {
+            if has_sent {
                 return;
             }
         }
+    }
+
+    #[inline]
+    fn send_of_flow(
+        &mut self,
+        handle: Handle,
+        now_ps: u64,
+        transport: &Transport,
+        uplink: &mut Uplink,
+    ) -> (bool, bool) {
+        let Some(sender) = self.senders.get_mut(handle) else { return (false, false) };
+        let is_sending = sender.may_send();
+        if is_sending {
+            sender.send_next(now_ps, transport, &mut self.counters, uplink);
+            self.expiry_ps = self.expiry_ps.min(sender.expiry_ps());
+        }
+        sender.is_in_line = sender.may_send();
+        (is_sending, sender.is_in_line)
     }
 
     fn handle_data(&mut self, packet: &Packet, transport: &Transport, uplink: &mut Uplink) {
@@ -200,6 +242,11 @@ impl Host {
             return;
         };
         let received = receiver.take(packet);
+        if packet.tag != 0 {
+            uplink.offer(packet.at_ps, receiver::answer(packet, received, handle, self.index, transport));
+            self.take_ring_segments(packet.tag - 1, received, packet.at_ps, transport);
+            return;
+        }
         let is_whole = receiver.is_whole();
         uplink.offer(packet.at_ps, receiver::answer(packet, received, handle, self.index, transport));
         if is_whole {
@@ -226,7 +273,7 @@ impl Host {
             self.senders.remove(handle);
         } else if sender.may_send() && !sender.is_in_line {
             sender.is_in_line = true;
-            self.line.push_back(handle);
+            self.line.push_back(Turn::Flow(handle));
         }
     }
 
@@ -244,7 +291,7 @@ impl Host {
         self.counters.started += 1;
         let index = self.index;
         let handle = self.senders.insert_with(|handle| Sender::new(index, handle, flow, now_ps, transport));
-        self.line.push_back(handle);
+        self.line.push_back(Turn::Flow(handle));
     }
 
     fn find_arrival(&mut self) {
@@ -257,12 +304,12 @@ impl Host {
             if sender.expiry_ps() <= now_ps {
                 sender.handle_timeout(now_ps, transport, &mut self.counters);
                 if !std::mem::replace(&mut sender.is_in_line, true) {
-                    self.line.push_back(handle);
+                    self.line.push_back(Turn::Flow(handle));
                 }
             }
             next_ps = next_ps.min(sender.expiry_ps());
         }
-        self.expiry_ps = next_ps;
+        self.expiry_ps = next_ps.min(self.expire_ranks(now_ps));
     }
 }
 

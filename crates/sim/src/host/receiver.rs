@@ -60,6 +60,7 @@ impl Receiver {
 pub fn answer(packet: &Packet, received: u32, handle: Handle, host: u16, transport: &Transport) -> Packet {
     Packet {
         at_ps: 0,
+        tag: 0,
         number: received,
         flow: packet.flow,
         peer: handle.raw(),

@@ -16,8 +16,10 @@ const UNTIMED: u32 = u32::MAX;
 /// One flow.
 #[derive(Debug)]
 pub struct Sender {
-    /// All segments.
+    /// All segments; of a stream, those that the application has given so far.
     segment_count: u32,
+    /// Of a stream, segments of each message: the last of a message may be short. Otherwise 0.
+    message_segments: u32,
     /// First segment that the receiver lacks.
     acked: u32,
     /// Next to be sent.
@@ -74,6 +76,7 @@ impl Sender {
         };
         Sender {
             segment_count,
+            message_segments: 0,
             acked: 0,
             next: 0,
             sent_end: 0,
@@ -101,6 +104,19 @@ impl Sender {
         }
     }
 
+    /// A connection that stays, for messages as long as the flow, of which there are none yet. Its segments carry a tag.
+    pub fn stream(mut self, tag: u16) -> Sender {
+        self.message_segments = std::mem::take(&mut self.segment_count);
+        self.template.tag = tag;
+        self.is_in_line = false;
+        self
+    }
+
+    /// All messages that there are to be sent by now.
+    pub fn extend(&mut self, message_count: u64) {
+        self.segment_count = (message_count * u64::from(self.message_segments)).min(u64::from(u32::MAX)) as u32;
+    }
+
     /// When its timer runs out.
     pub fn expiry_ps(&self) -> u64 {
         self.expiry_ps
@@ -108,7 +124,7 @@ impl Sender {
 
     /// True once everything is acknowledged.
     pub fn is_done(&self) -> bool {
-        self.acked == self.segment_count
+        self.acked == self.segment_count && self.message_segments == 0
     }
 
     /// What is to be told of it at its end.
@@ -228,7 +244,11 @@ impl Sender {
 
     /// Payload of the segments before this one; the last may be short.
     fn payload_before(&self, segment: u32) -> u64 {
-        if segment == self.segment_count { self.bytes } else { u64::from(segment) * self.segment_bytes }
+        match self.message_segments {
+            0 if segment == self.segment_count => self.bytes,
+            0 => u64::from(segment) * self.segment_bytes,
+            each => u64::from(segment / each) * self.bytes + u64::from(segment % each) * self.segment_bytes,
+        }
     }
 
     fn count_marks(&mut self, newly: u32, is_marked: bool) {
@@ -284,7 +304,11 @@ impl Sender {
             self.timed_at_ps = now_ps;
         }
         let mut packet = Packet { number, ..self.template };
-        if number + 1 == self.segment_count {
+        if self.message_segments > 0 {
+            if (number + 1).is_multiple_of(self.message_segments) {
+                packet.bytes = self.last_bytes;
+            }
+        } else if number + 1 == self.segment_count {
             packet.flags |= LAST;
             packet.bytes = self.last_bytes;
         }

@@ -1,5 +1,6 @@
 //! A scenario: one TOML file that says everything, and the plan that it comes to.
 
+mod jobs;
 mod traffic;
 
 use anyhow::{Context, ensure};
@@ -9,6 +10,7 @@ use crate::engine::Plan;
 use crate::fabric::{self, Fabric, Links};
 use crate::link::LinkConfig;
 use crate::transport::{Congestion, Transport};
+pub use jobs::{JobInfo, JobSection, Scheme};
 pub use traffic::Traffic;
 
 const PS_PER_US: f64 = 1e6;
@@ -38,7 +40,11 @@ pub struct Scenario {
     #[serde(default)]
     pub transport: TransportSection,
     /// What hosts send.
+    #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// Training jobs.
+    #[serde(default, rename = "job")]
+    pub jobs: Vec<JobSection>,
 }
 
 /// `[topology]`.
@@ -166,7 +172,12 @@ impl Scenario {
         let duration_ps = (self.duration_ms * 1000.0 * PS_PER_US) as u64;
         let access_bps = bits(self.links.gbps);
         let sources = traffic::sources(&self.traffic, self.seed, fabric.host_count, access_bps, duration_ps)?;
-        Ok(Plan { fabric, transport, sources, duration_ps })
+        let (ranks, programs, jobs) = Default::default();
+        let mut plan = Plan { fabric, transport, sources, ranks, programs, jobs, duration_ps };
+        let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
+        let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps);
+        installer.install(self.seed, &mut plan)?;
+        Ok(plan)
     }
 
     fn check(&self) -> anyhow::Result<()> {
@@ -185,7 +196,10 @@ impl Scenario {
         within("links.delay_us", self.links.delay_us, 0.01, 1e6)?;
         within("transport.timeout_initial_us", self.transport.timeout_initial_us, 1.0, 1e8)?;
         within("transport.timeout_min_us", self.transport.timeout_min_us, 1.0, 1e8)?;
-        ensure!(!self.traffic.is_empty(), "nothing is sent: add a [[traffic]] section");
+        ensure!(
+            !self.traffic.is_empty() || !self.jobs.is_empty(),
+            "nothing is sent: add a [[traffic]] or a [[job]] section"
+        );
         Ok(())
     }
 }

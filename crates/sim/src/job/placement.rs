@@ -1,0 +1,77 @@
+//! Which hosts a job gets.
+
+use anyhow::ensure;
+use fanin_link::Random;
+use serde::Deserialize;
+
+/// How a job's hosts are chosen.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum Placement {
+    /// By rank.
+    Hosts(Vec<u16>),
+    /// By a rule.
+    Rule(Rule),
+}
+
+/// Rules by name.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The next hosts in a row that no packed job has: as close as possible (PANAMA §7).
+    Packed,
+    /// Drawn by lot from all hosts; jobs may share hosts.
+    Random,
+}
+
+/// Gives hosts to one job after another.
+#[derive(Debug)]
+pub struct Placer {
+    host_count: u32,
+    /// Packed jobs have all before.
+    next: u32,
+}
+
+impl Placer {
+    /// Of so many hosts.
+    pub fn new(host_count: u32) -> Placer {
+        Placer { host_count, next: 0 }
+    }
+
+    /// A job's hosts, by rank.
+    ///
+    /// # Errors
+    /// If there are not enough, one does not exist, or one is named twice.
+    pub fn place(&mut self, placement: &Placement, workers: u32, random: &mut Random) -> anyhow::Result<Vec<u16>> {
+        match placement {
+            Placement::Hosts(hosts) => {
+                ensure!(hosts.len() == workers as usize, "{} hosts for {workers} workers", hosts.len());
+                for (rank, &host) in hosts.iter().enumerate() {
+                    ensure!(u32::from(host) < self.host_count, "host {host}: hosts are 0 to {}", self.host_count - 1);
+                    ensure!(!hosts[..rank].contains(&host), "host {host} is named twice: a job has one rank at a host");
+                }
+                Ok(hosts.clone())
+            }
+            Placement::Rule(Rule::Packed) => {
+                let left = self.host_count - self.next;
+                ensure!(
+                    workers <= left,
+                    "{workers} workers, and {left} hosts are left: take fewer or smaller jobs, a larger topology, or \
+                     placement = \"random\", which lets jobs share hosts"
+                );
+                self.next += workers;
+                Ok((self.next - workers..self.next).map(|host| host as u16).collect())
+            }
+            Placement::Rule(Rule::Random) => {
+                ensure!(workers <= self.host_count, "{workers} workers on {} hosts", self.host_count);
+                let mut hosts: Vec<u16> = (0..self.host_count).map(|host| host as u16).collect();
+                for place in 0..workers as usize {
+                    let other = place + random.below((hosts.len() - place) as u64) as usize;
+                    hosts.swap(place, other);
+                }
+                hosts.truncate(workers as usize);
+                Ok(hosts)
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! `[[job]]`: training jobs.
+
+use anyhow::{Context, ensure};
+use fanin_link::Random;
+use fanin_protocol::time::Span;
+use fanin_wire::generated::HEADER_BYTES;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Plan;
+use crate::job::aggregation::{Endpoint, Programs};
+use crate::job::model::Model;
+use crate::job::placement::{Placement, Placer, Rule};
+use crate::job::tree::{Planner, Tree};
+use crate::job::{Rank, Ring, Rounds, Work, switchml};
+use crate::transport::Transport;
+
+/// Apart from that of traffic, so that jobs leave traffic as it is.
+const STREAM: u64 = 0x6a6f_6273;
+const IP_UDP_HEADER_BYTES: u16 = 28;
+const IP_TCP_HEADER_BYTES: u16 = 40;
+const JOB_COUNT_MAX: usize = 10_000;
+
+/// One job, or several of a kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobSection {
+    /// What it is called in tables; the model's name and a number otherwise.
+    pub name: Option<String>,
+    /// Jobs like this.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// A model by name, or several of which each job draws one.
+    pub model: Option<Models>,
+    /// Gradients of an iteration, if no model says so.
+    pub bytes: Option<u64>,
+    /// Time to compute gradients, if no model says so.
+    pub compute_ms: Option<f64>,
+    /// Multiplies gradients and computing time.
+    #[serde(default = "unscaled")]
+    pub scale: f64,
+    /// Ranks, or the least and the most of them, between which each job draws its number.
+    pub workers: Range<u32>,
+    /// `packed`, `random`, or the hosts by rank.
+    #[serde(default = "packed")]
+    pub placement: Placement,
+    /// How gradients are summed.
+    pub scheme: Scheme,
+    /// When it starts, milliseconds, or the earliest and the latest time, between which each job draws its own.
+    #[serde(default = "at_once")]
+    pub start_ms: Range<f64>,
+    /// Iterations; without, it goes on to the end.
+    pub iterations: Option<u32>,
+    /// Trees that blocks are spread over, as far as there are roots for them.
+    #[serde(default = "one")]
+    pub trees: u32,
+    /// Slots of each tree: the window.
+    #[serde(default = "slots")]
+    pub slots: u32,
+    /// Elements of a packet that aggregates, bytes; without, what fits into the MTU.
+    pub payload_bytes: Option<u16>,
+    /// Least resend timeout of a scheme that aggregates.
+    #[serde(default = "timeout_us")]
+    pub timeout_min_us: f64,
+}
+
+/// How a job sums.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// On a network of its own, where every link carries the gradients once in each direction and nothing else.
+    Ideal,
+    /// Ring all-reduce over flows of `[transport]`.
+    Ring,
+    /// SwitchML.
+    Switchml,
+}
+
+impl std::fmt::Display for Scheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Scheme::Ideal => "ideal",
+            Scheme::Ring => "ring",
+            Scheme::Switchml => "switchml",
+        })
+    }
+}
+
+/// Models by name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Models {
+    /// One.
+    One(String),
+    /// One of these, drawn by lot; a name may stand several times.
+    Any(Vec<String>),
+}
+
+/// A number, or the ends of a range to draw from.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Range<T> {
+    /// The same for all.
+    Exactly(T),
+    /// Least and most.
+    Between(T, T),
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn slots() -> u32 {
+    128
+}
+
+fn unscaled() -> f64 {
+    1.0
+}
+
+fn timeout_us() -> f64 {
+    1000.0
+}
+
+fn packed() -> Placement {
+    Placement::Rule(Rule::Packed)
+}
+
+fn at_once() -> Range<f64> {
+    Range::Exactly(0.0)
+}
+
+/// A job as tables name it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JobInfo {
+    /// Its name.
+    pub name: String,
+    /// How it sums.
+    pub scheme: Scheme,
+    /// Hosts, by rank.
+    pub hosts: Vec<u16>,
+    /// Gradients of an iteration.
+    pub bytes: u64,
+    /// Time to compute them.
+    pub compute_ps: u64,
+    /// When it starts.
+    pub start_ps: u64,
+    /// Trees that it has.
+    pub trees: u32,
+}
+
+/// Puts jobs on a plan's network.
+pub struct Installer<'a> {
+    sections: &'a [JobSection],
+    mtu_bytes: u16,
+    transport: Transport,
+    access_bps: u64,
+    delay_ps: u64,
+}
+
+impl<'a> Installer<'a> {
+    /// For a scenario's jobs. Rate and delay are those of hosts' links.
+    pub fn new(
+        sections: &'a [JobSection],
+        mtu_bytes: u16,
+        transport: Transport,
+        access_bps: u64,
+        delay_ps: u64,
+    ) -> Installer<'a> {
+        Installer { sections, mtu_bytes, transport, access_bps, delay_ps }
+    }
+
+    /// Adds all jobs to a plan.
+    ///
+    /// # Errors
+    /// For a job that cannot be, with its place.
+    pub fn install(&self, seed: u64, plan: &mut Plan) -> anyhow::Result<()> {
+        if self.sections.is_empty() {
+            return Ok(());
+        }
+        // Hosts without exactly one cable are found here, before trees are looked for.
+        plan.fabric.routes().context("[topology]")?;
+        plan.ranks.resize_with(plan.fabric.host_count as usize, Vec::new);
+        plan.programs.resize_with(plan.fabric.switch_count as usize, Programs::default);
+        let mut placer = Placer::new(plan.fabric.host_count);
+        let mut seeds = Random::new(seed ^ STREAM);
+        let mut group = 0;
+        for (place, section) in self.sections.iter().enumerate() {
+            let context = || format!("[[job]] {}", place + 1);
+            for _ in 0..section.count {
+                ensure!(plan.jobs.len() < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs");
+                let drawn = section.draw(plan.jobs.len(), &mut placer, &mut seeds.split()).with_context(context)?;
+                self.add(section, drawn, &mut group, plan).with_context(context)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, section: &JobSection, drawn: Drawn, group: &mut u32, plan: &mut Plan) -> anyhow::Result<()> {
+        let Drawn { mut info, mut random } = drawn;
+        let trees = {
+            let planner = Planner::new(&plan.fabric);
+            choose_trees(&planner, &info.hosts, section.trees, &mut random)?
+        };
+        info.trees = trees.len() as u32;
+        let number = plan.jobs.len() as u16;
+        let rounds = Rounds {
+            start_ps: info.start_ps,
+            compute_ps: info.compute_ps,
+            count: section.iterations.unwrap_or(u32::MAX),
+        };
+        let works = match info.scheme {
+            Scheme::Ideal => self.ideal(section, &info, &trees)?,
+            Scheme::Ring => self.ring(&info, plan.duration_ps, &mut random)?,
+            Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
+        };
+        for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {
+            plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
+        }
+        *group += info.trees;
+        plan.jobs.push(info);
+        Ok(())
+    }
+
+    /// As long as the packets of an otherwise idle tree take from the first bit to the last.
+    fn ideal(&self, section: &JobSection, info: &JobInfo, trees: &[Tree]) -> anyhow::Result<Vec<Work>> {
+        let packets = self.packets(section, info.bytes)?;
+        let packet_ps = u128::from(packets.bytes[0]) * 8_000_000_000_000 / u128::from(self.access_bps);
+        let links = 2 * trees.iter().map(Tree::height).max().unwrap_or(1);
+        let transmissions = u128::from(packets.count) + u128::from(links) - 1;
+        let communication_ps = packet_ps * transmissions + u128::from(self.delay_ps) * u128::from(links);
+        let communication_ps = u64::try_from(communication_ps).context("gradients that take years to send")?;
+        Ok(info.hosts.iter().map(|_| Work::Ideal { communication_ps }).collect())
+    }
+
+    fn ring(&self, info: &JobInfo, duration_ps: u64, random: &mut Random) -> anyhow::Result<Vec<Work>> {
+        let workers = info.hosts.len();
+        let sendable = u128::from(self.access_bps) * u128::from(duration_ps) / 8_000_000_000_000;
+        let segments = sendable / u128::from(self.transport.segment_bytes).max(1);
+        ensure!(segments < u128::from(u32::MAX), "a rank could send more than 2^32 segments: shorten the run");
+        let work = |rank: usize| {
+            let next = info.hosts[(rank + 1) % workers];
+            Work::Ring(Ring::new(next, random.bits() as u16, info.bytes, workers as u32))
+        };
+        Ok((0..workers).map(work).collect())
+    }
+
+    fn switchml(
+        &self,
+        section: &JobSection,
+        info: &JobInfo,
+        number: u16,
+        group_first: u32,
+        trees: &[Tree],
+        programs: &mut [Programs],
+    ) -> anyhow::Result<Vec<Work>> {
+        let packets = self.packets(section, info.bytes)?;
+        let settings = switchml::Settings {
+            job: number,
+            worker_count: info.hosts.len() as u16,
+            slots: section.slots,
+            block_count: packets.count,
+            packet_bytes: packets.bytes,
+            timeout_min: Span::from_ns((section.timeout_min_us * 1000.0) as u64),
+        };
+        settings.check()?;
+        for (tree, group) in trees.iter().zip(group_first..) {
+            for node in &tree.nodes {
+                programs[node.switch as usize].add(switchml::program(&settings, node, group)?, [group]);
+            }
+        }
+        let endpoint = |rank| Box::new(switchml::endpoint(&settings, rank, group_first, trees));
+        Ok(self.endpoints(info, group_first, trees, |rank| endpoint(rank)))
+    }
+
+    fn endpoints(
+        &self,
+        info: &JobInfo,
+        group_first: u32,
+        trees: &[Tree],
+        endpoint: impl Fn(u16) -> Box<dyn Endpoint>,
+    ) -> Vec<Work> {
+        let groups = [group_first, group_first + trees.len() as u32];
+        let work = |rank| Work::Endpoint { endpoint: endpoint(rank), groups, is_in_line: false };
+        (0..info.hosts.len() as u16).map(work).collect()
+    }
+
+    fn packets(&self, section: &JobSection, bytes: u64) -> anyhow::Result<Packets> {
+        let overhead = HEADER_BYTES as u16 + IP_UDP_HEADER_BYTES;
+        let payload_max = self.mtu_bytes.saturating_sub(overhead) / 4 * 4;
+        let payload = section.payload_bytes.unwrap_or(payload_max);
+        ensure!(
+            payload > 0 && payload <= payload_max && payload.is_multiple_of(4),
+            "payload_bytes = {payload}: a multiple of 4 from 4 to {payload_max}, which is what the MTU leaves"
+        );
+        let count = u32::try_from(bytes.div_ceil(payload.into())).context("gradients of more than 2^32 packets")?;
+        // The transport's header and Ethernet's share, with IP and UDP in the place of IP and TCP.
+        let ethernet = self.transport.header_bytes - IP_TCP_HEADER_BYTES;
+        let on_link = |payload: u16| (payload + overhead + ethernet).max(self.transport.frame_bytes_min);
+        Ok(Packets { count, bytes: [on_link(payload), on_link(0)] })
+    }
+}
+
+/// What gradients are sent as.
+struct Packets {
+    count: u32,
+    /// On a link: with a payload, and without.
+    bytes: [u16; 2],
+}
+
+/// A job whose lots are drawn.
+struct Drawn {
+    info: JobInfo,
+    /// For paths and trees.
+    random: Random,
+}
+
+impl JobSection {
+    /// Draws in an order that does not depend on the scheme: another scheme has the same jobs on the same hosts.
+    fn draw(&self, number: usize, placer: &mut Placer, random: &mut Random) -> anyhow::Result<Drawn> {
+        let (mut models, mut sizes, mut places, mut starts, paths) =
+            (random.split(), random.split(), random.split(), random.split(), random.split());
+        let model = self.model(&mut models)?;
+        let workers = match self.workers {
+            Range::Exactly(workers) => workers,
+            Range::Between(least, most) => {
+                ensure!(least <= most, "workers = [{least}, {most}]: the least first");
+                sizes.within(least.into(), most.into()) as u32
+            }
+        };
+        ensure!((2..=65_535).contains(&workers), "workers = {workers}: from 2 to 65,535");
+        let start_ms = match self.start_ms {
+            Range::Exactly(start) => start,
+            Range::Between(first, last) => {
+                first + (last - first) * ((starts.bits() >> 11) as f64 / (1u64 << 53) as f64)
+            }
+        };
+        ensure!(start_ms.is_finite() && (0.0..=3.6e6).contains(&start_ms), "start_ms = {start_ms}: from 0 to an hour");
+        ensure!(self.iterations != Some(0), "iterations = 0: leave it out for no end");
+        ensure!((1..=256).contains(&self.trees), "trees = {}: from 1 to 256", self.trees);
+        ensure!((1.0..=1e8).contains(&self.timeout_min_us), "timeout_min_us = {}: from 1 to 1e8", self.timeout_min_us);
+        let is_plain = |name: &String| !name.contains([',', '"', '\n']);
+        ensure!(self.name.as_ref().is_none_or(is_plain), "name: without commas, quotes and line ends");
+        let hosts = placer.place(&self.placement, workers, &mut places)?;
+        let name = match &self.name {
+            Some(name) if self.count == 1 => name.clone(),
+            Some(name) => format!("{name}-{number}"),
+            None => format!("{}-{number}", model.name),
+        };
+        let info = JobInfo {
+            name,
+            scheme: self.scheme,
+            hosts,
+            bytes: model.bytes,
+            compute_ps: (model.compute_us * 1e6) as u64,
+            start_ps: (start_ms * 1e9) as u64,
+            trees: 0,
+        };
+        Ok(Drawn { info, random: paths })
+    }
+
+    fn model(&self, random: &mut Random) -> anyhow::Result<Model> {
+        let named = match &self.model {
+            None => None,
+            Some(Models::One(name)) => Some(Model::named(name)?),
+            Some(Models::Any(names)) => {
+                ensure!(!names.is_empty(), "model = []: name at least one");
+                Some(Model::named(random.choose::<String>(names))?)
+            }
+        };
+        let bytes = self.bytes.or(named.map(|model| model.bytes));
+        let compute_us = self.compute_ms.map(|ms| ms * 1000.0).or(named.map(|model| model.compute_us));
+        let bytes = bytes.context("what does it sum? Give a model, or bytes and compute_ms")?;
+        let compute_us = compute_us.context("how long does it compute? Give a model or compute_ms")?;
+        ensure!(bytes > 0, "bytes = 0: a job sums at least a byte");
+        ensure!((0.0..=3.6e9).contains(&compute_us), "compute_ms = {}: from 0 to an hour", compute_us / 1000.0);
+        Model { name: named.map_or("job", |model| model.name), bytes, compute_us }.scaled(self.scale)
+    }
+}
+
+/// As many trees as wanted, with different roots, as far as there are roots.
+fn choose_trees(planner: &Planner, hosts: &[u16], count: u32, random: &mut Random) -> anyhow::Result<Vec<Tree>> {
+    let mut roots = planner.roots(hosts)?;
+    let mut trees = Vec::new();
+    while (trees.len() as u32) < count && !roots.is_empty() {
+        let root = roots.swap_remove(random.below(roots.len() as u64) as usize);
+        trees.push(planner.tree(hosts, root, random.bits() as u32));
+    }
+    Ok(trees)
+}

@@ -1,0 +1,166 @@
+//! Training jobs in a network: times that can be worked out by hand, schemes beside each other, threads that change nothing.
+
+use fanin_sim::engine::{self, Outcome};
+use fanin_sim::scenario::Scenario;
+
+fn run_on(text: &str, threads: usize) -> Outcome {
+    let plan = Scenario::parse(text).unwrap().plan().unwrap();
+    engine::run(plan, threads, |_| true).unwrap()
+}
+
+/// From the first rank's start to the last rank's end, by iteration of one job, in microseconds.
+fn iterations_us(outcome: &Outcome, job: u16) -> Vec<f64> {
+    let mut ends: Vec<(u64, u64)> = Vec::new();
+    for record in outcome.iterations.iter().filter(|record| record.job == job) {
+        let place = record.iteration as usize;
+        ends.resize(ends.len().max(place + 1), (u64::MAX, 0));
+        ends[place] = (ends[place].0.min(record.start_ps), ends[place].1.max(record.end_ps));
+    }
+    ends.into_iter().map(|(start, end)| (end - start) as f64 / 1e6).collect()
+}
+
+fn star(scheme: &str, more: &str) -> String {
+    format!(
+        "duration_ms = 100\n[topology]\nshape = 'star'\nhosts = 8\n[[job]]\nbytes = 4000000\ncompute_ms = 2.0\n\
+         workers = 8\niterations = 3\nscheme = '{scheme}'\n{more}"
+    )
+}
+
+#[test]
+fn an_aggregated_iteration_takes_what_one_passage_of_the_gradients_takes() {
+    // 1,432 bytes of elements in packets of 1,538 bytes on the link.
+    let packets = 4_000_000u64.div_ceil(1432);
+    let links = 2.0 * 1.0 + (packets + 1) as f64 * 1538.0 * 8.0 / 1e4;
+    let ideal = iterations_us(&run_on(&star("ideal", ""), 1), 0);
+    let switchml = iterations_us(&run_on(&star("switchml", ""), 1), 0);
+    assert_eq!((ideal.len(), switchml.len()), (3, 3));
+    for (ideal, switchml) in ideal.iter().zip(&switchml) {
+        assert!((ideal - 2000.0 - links).abs() < 0.01, "{ideal} us, not {}", 2000.0 + links);
+        assert!((switchml - ideal).abs() < 0.02 * ideal, "{switchml} us, {ideal} without a protocol");
+    }
+}
+
+#[test]
+fn a_ring_takes_its_steps() {
+    let ring = iterations_us(&run_on(&star("ring", ""), 1), 0);
+    // 2(n-1)/n times the gradients, in segments of 1,460 bytes of 1,538 on the link, and the steps' round trips.
+    let passage = 2.0 * 7.0 / 8.0 * 4e6 / 1460.0 * 1538.0 * 8.0 / 1e4;
+    for time in ring {
+        let communication = time - 2000.0;
+        assert!(communication > passage && communication < 1.15 * passage, "{communication} us, {passage} at least");
+    }
+}
+
+#[test]
+fn two_ranks_on_a_ring_need_each_other() {
+    let text = star("ring", "").replace("workers = 8", "workers = 2\nplacement = [3, 5]");
+    assert_eq!(iterations_us(&run_on(&text, 1), 0).len(), 3);
+}
+
+const MIXED: &str = "
+duration_ms = 20
+seed = 5
+[topology]
+shape = 'fat-tree'
+k = 4
+[links]
+queue_kib = 100
+[[traffic]]
+kind = 'poisson'
+load = 0.4
+sizes = 'websearch'
+[[job]]
+bytes = 1000000
+compute_ms = 0.3
+workers = 9
+scheme = 'switchml'
+trees = 3
+timeout_min_us = 300
+[[job]]
+bytes = 500000
+compute_ms = 0.5
+workers = [3, 6]
+count = 3
+placement = 'random'
+scheme = 'switchml'
+start_ms = [0.0, 2.0]
+[[job]]
+bytes = 500000
+compute_ms = 0.2
+workers = 7
+scheme = 'ring'
+[[job]]
+model = 'resnet50'
+scale = 0.01
+placement = 'random'
+workers = 4
+scheme = 'ideal'
+";
+
+#[test]
+fn jobs_beside_traffic_are_the_same_from_any_number_of_threads() {
+    let alone = run_on(MIXED, 1);
+    for job in 0..6 {
+        assert!(!iterations_us(&alone, job).is_empty(), "job {job}: {} iterations", iterations_us(&alone, job).len());
+    }
+    assert!(alone.links.iter().any(|link| link.counters.dropped > 0), "nothing was lost: a weak test");
+    assert!(alone.endpoints.asked > 0 && alone.endpoints.sums > 10_000, "{:?}", alone.endpoints);
+    for threads in [2, 3, 4] {
+        let shared = run_on(MIXED, threads);
+        assert!(alone == shared, "{threads} threads: {:x}, not {:x}", shared.digest(), alone.digest());
+    }
+}
+
+#[test]
+fn another_scheme_has_the_same_jobs_on_the_same_hosts_beside_the_same_traffic() {
+    let plan = |text: &str| Scenario::parse(text).unwrap().plan().unwrap();
+    let other = MIXED.replace("'switchml'", "'ring'");
+    let (ours, others) = (plan(MIXED).jobs, plan(&other).jobs);
+    for (one, another) in ours.iter().zip(&others) {
+        assert_eq!((&one.hosts, one.bytes, one.start_ps), (&another.hosts, another.bytes, another.start_ps));
+    }
+    let flows = |text: &str| run_on(text, 1).hosts.iter().map(|host| host.started).sum::<u64>();
+    assert_eq!(flows(MIXED), flows(&other));
+}
+
+/// SwitchML §2.2 and PANAMA §7: a ring sends each byte up to twice, aggregation once.
+#[test]
+fn across_racks_aggregation_beats_the_ring_and_nothing_beats_the_ideal() {
+    let time = |scheme: &str| {
+        let text = format!(
+            "duration_ms = 60\n[topology]\nshape = 'fat-tree'\nk = 4\n[[job]]\nbytes = 2000000\ncompute_ms = 1.0\n\
+             workers = 16\niterations = 3\nscheme = '{scheme}'"
+        );
+        let times = iterations_us(&run_on(&text, 1), 0);
+        assert_eq!(times.len(), 3, "{scheme}");
+        times[2]
+    };
+    let (ideal, switchml, ring) = (time("ideal"), time("switchml"), time("ring"));
+    assert!(ideal <= switchml && switchml < 1.03 * ideal, "{switchml} us, ideal {ideal}");
+    assert!(ring - 1000.0 > 1.7 * (switchml - 1000.0), "ring {ring} us, aggregated {switchml}");
+}
+
+#[test]
+fn jobs_that_cannot_be_say_why() {
+    let good = star("switchml", "");
+    assert!(Scenario::parse(&good).unwrap().plan().is_ok());
+    let bad = [
+        (good.replace("bytes = 4000000\n", ""), "model"),
+        (good.replace("bytes = 4000000\n", "model = 'vgg61'\n"), "vgg16"),
+        (good.replace("workers = 8", "workers = 9"), "8 hosts are left"),
+        (good.replace("workers = 8", "workers = 1"), "from 2"),
+        (good.replace("workers = 8", "workers = 2\nplacement = [1, 1]"), "twice"),
+        (good.replace("workers = 8", "workers = 2\nplacement = [1, 9]"), "host 9"),
+        (good.replace("'switchml'", "'horovod'"), "horovod"),
+        (good.replace("'switchml'", "'switchml'\nslots = 100"), "power of two"),
+        (good.replace("'switchml'", "'switchml'\npayload_bytes = 9000"), "payload_bytes"),
+        (good.replace("'switchml'", "'switchml'\nspeed = 1"), "speed"),
+        (good.replace("iterations = 3", "iterations = 0"), "iterations"),
+        (good.replace("compute_ms = 2.0", "compute_ms = -2.0"), "compute_ms"),
+    ];
+    for (text, word) in bad {
+        let error = Scenario::parse(&text).and_then(|scenario| scenario.plan().map(|_| ())).expect_err(&text);
+        let said = format!("{error:#}");
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+}
