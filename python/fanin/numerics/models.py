@@ -16,7 +16,7 @@ from fanin.demo.train import small_model
 TEXT: str = "valid-head.txt.gz"
 _TEST_BYTES = 16_384
 #: Characters that the text model looks at, at most.
-_CONTEXT = 64
+_CONTEXT = 32
 _WIDTH = 64
 
 

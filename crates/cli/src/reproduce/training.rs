@@ -61,6 +61,8 @@ pub struct Claim {
     pub paper: &'static str,
     /// Points of percent that the claim allows.
     pub points_max: f64,
+    /// Why rows differ that do.
+    pub reason: &'static str,
     pub note: &'static str,
 }
 
@@ -226,7 +228,7 @@ impl Curves {
             );
             let quantity = format!("{}: accuracy with {name} against {}", case.name, self.accumulators[0]);
             let holds = -difference <= claim.points_max.max(spread);
-            Row::new(quantity, claim.paper, ours, holds)
+            Row::new(quantity, claim.paper, ours, holds).because(if holds { "" } else { claim.reason })
         };
         others.map(row).collect()
     }
