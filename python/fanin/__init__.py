@@ -21,6 +21,7 @@ from fanin.telemetry import Contributions, Explanation, explain, last_contributi
 if TYPE_CHECKING:
     from fanin.torch.hook import ddp_hook, ddp_hook_state
     from fanin.torch.record import Recorder, record
+    from fanin.torch.record_step import StepRecorder, record_step
 
 __all__ = [
     "Config",
@@ -33,6 +34,7 @@ __all__ = [
     "Pending",
     "Recorder",
     "Session",
+    "StepRecorder",
     "__version__",
     "ddp_hook",
     "ddp_hook_state",
@@ -40,11 +42,19 @@ __all__ = [
     "init",
     "last_contributions",
     "record",
+    "record_step",
     "stats",
 ]
 
 #: What needs torch, by the module that has it.
-_LAZY = {"ddp_hook": "hook", "ddp_hook_state": "hook", "Recorder": "record", "record": "record"}
+_LAZY = {
+    "ddp_hook": "hook",
+    "ddp_hook_state": "hook",
+    "Recorder": "record",
+    "record": "record",
+    "StepRecorder": "record_step",
+    "record_step": "record_step",
+}
 
 
 def __getattr__(name: str) -> Any:

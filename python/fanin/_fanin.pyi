@@ -61,6 +61,7 @@ class Session:
         own_server: bool | None = None,
         switch_name: str | None = None,
         on_peer_loss: str = "fail",
+        replace: bool = False,
         stragglers: str = "wait",
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
@@ -84,6 +85,7 @@ class Session:
         at most 50 ms are taken, and nothing above 256 KiB is carried so. The ticket that it gets is done, or goes on
         by itself.
         """
+    def admit(self, wait_s: float) -> list[int]: ...
     def allocate(self, bytes: int) -> Buffer:
         """Zeroed memory that the ranks of a host can sum where it lies; may outlive the session."""
     def totals(self) -> dict[str, dict[str, Any]]: ...

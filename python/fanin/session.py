@@ -68,8 +68,13 @@ class Session:
         job: str = "numpy",
         run_id: str | None = None,
         timeout: float | None = None,
+        replace: bool = False,
     ) -> None:
         """Joins the job and waits for all its workers.
+
+        With `replace` it takes the place of the lost worker of this rank in a job that goes on, and waits until the
+        others call ``admit``; `job`, `run_id` and all settings are those of the lost worker. The first collective is
+        then the others' first one after ``admit``.
 
         `rank` and `world_size` default to ``RANK`` and ``WORLD_SIZE``; `run_id` (``TORCHELASTIC_RUN_ID``, else ``"0"``)
         tells two runs of the same job apart; `timeout` in seconds ends the join and every collective.
@@ -92,6 +97,7 @@ class Session:
             world_size=self.world_size,
             join_timeout_s=timeout_s,
             collective_timeout_s=timeout_s,
+            replace=replace,
             **session_settings(settings),
         )
         self._keep_books(job, timeout_s)
@@ -167,6 +173,16 @@ class Session:
         """Returns once every worker has called it."""
         self._ledger.submitted("barrier", 0)
         self._session.submit("barrier", "bytes", "sum", 0, 0, 0, 0, "", carry_s=CARRY_S).wait()
+
+    def admit(self, wait: float = 0.0) -> list[int]:
+        """Lets new processes take the places of lost workers; returns the ranks that were replaced.
+
+        Every worker calls this at the same place of its loop, in a job with ``FANIN_ON_PEER_LOSS=continue``, and gets
+        the same list. It waits for the results of earlier collectives and for the other workers; then, if a lost worker
+        has no replacement yet, up to `wait` seconds for it. What the newcomers must know, such as weights and the
+        number of the step, is sent to them by collectives that follow, for example ``broadcast``.
+        """
+        return list(self._session.admit(wait))
 
     def start_sum(
         self,

@@ -4,6 +4,7 @@
 //! console script.
 #![deny(unsafe_code)]
 
+mod advise;
 mod bench;
 mod connection;
 mod doctor;
@@ -41,6 +42,8 @@ enum Command {
     /// Measure collectives, beside gloo where PyTorch is installed.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Predict whether a switch would make your training steps shorter, and up to which link rate.
+    Advise(advise::Arguments),
     /// Find out why fanin is slow, stuck or not used.
     Doctor(doctor::Arguments),
     /// Show a switch's jobs, workers, slots and drops.
@@ -104,6 +107,7 @@ fn run(command: Command) -> anyhow::Result<i32> {
         Command::Net(arguments) => net::run(arguments),
         Command::Reproduce(command) => reproduce::run(*command),
         Command::Numerics(command) => numerics::run(command),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run_worker(arguments),
         Command::BenchFlow(arguments) => bench::flow::run(&arguments),

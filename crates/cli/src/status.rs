@@ -131,14 +131,23 @@ fn passes_on(job: &JobStatus, part: &RelayPart) -> String {
     text
 }
 
+/// Ranks that a job goes on without, and who waits to take their places.
+fn lost(job: &JobStatus) -> String {
+    let lost: Vec<u32> =
+        job.workers.iter().filter(|worker| worker.state() == WorkerState::Lost).map(|worker| worker.rank).collect();
+    let waiting: Vec<u32> = job.replacements.iter().map(|worker| worker.rank).collect();
+    let text = if lost.is_empty() { String::new() } else { format!(" without ranks {lost:?}") };
+    if waiting.is_empty() { text } else { format!("{text}; replacements of {waiting:?} wait for admit()") }
+}
+
 /// A job's state in words, with what it waits for.
 pub(crate) fn state(job: &JobStatus) -> String {
     match job.state() {
         JobState::Waiting => format!("waits for ranks {:?}", job.missing_ranks),
         JobState::Running => match &job.part {
             Some(part) => passes_on(job, part),
-            None if !job.switches.is_empty() => format!("running over {}", job.switches.join(", ")),
-            None => "running".into(),
+            None if !job.switches.is_empty() => format!("running over {}{}", job.switches.join(", "), lost(job)),
+            None => format!("running{}", lost(job)),
         },
         JobState::Broken => format!("broken: {}", job.broken_reason),
         JobState::Unspecified => "unknown".into(),

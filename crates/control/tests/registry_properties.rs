@@ -3,32 +3,76 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fanin_control::registry::{Assignment, Effect, JoinAsk, Limits, Registry, Ticket};
+use fanin_control::Algorithm;
+use fanin_control::proto::{Absences, Report};
+use fanin_control::registry::{Assignment, Boundary, Effect, JoinAsk, Limits, Registry, Ticket};
 use fanin_control::tenants::Tenant;
+use fanin_protocol::atp::Tree;
 use proptest::prelude::*;
 use support::{WORKER, counting_entropy, report, request};
 
 const MEMORY_BYTES: u64 = 400 << 10;
 const QUOTA_BYTES: [u64; 3] = [u64::MAX, 200 << 10, 100 << 10];
+/// The job that goes on without lost ranks, and takes replacements.
+const GOES_ON: u8 = 2;
+/// Replacements admitted in all histories.
+static REPLACED: AtomicU64 = AtomicU64::new(0);
 const QUOTA_JOBS: [u32; 3] = [u32::MAX, 3, 2];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { tenant: usize, job: u8, run: u8, rank: u32, world_size: u32, slots: u32, elements: u32 },
-    Cancel { pick: usize },
-    Attach { pick: usize, rank: u32, stream: u64 },
-    Report { pick: usize, rank: u32, stream: u64 },
-    CloseStream { pick: usize, rank: u16, stream: u64 },
-    Leave { pick: usize, rank: u32 },
-    Pass { ms: u64 },
+    Join {
+        tenant: usize,
+        job: u8,
+        run: u8,
+        rank: u32,
+        world_size: u32,
+        slots: u32,
+        elements: u32,
+        replaces: bool,
+    },
+    Cancel {
+        pick: usize,
+    },
+    Attach {
+        pick: usize,
+        rank: u32,
+        stream: u64,
+    },
+    Report {
+        pick: usize,
+        rank: u32,
+        stream: u64,
+    },
+    /// A rank waits for the others and for replacements.
+    Boundary {
+        pick: usize,
+        rank: u32,
+        stream: u64,
+        sequence: u64,
+    },
+    CloseStream {
+        pick: usize,
+        rank: u16,
+        stream: u64,
+    },
+    Leave {
+        pick: usize,
+        rank: u32,
+    },
+    Pass {
+        ms: u64,
+    },
     FailNextInstall,
     Drain,
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let join = (0..3usize, 0..3u8, 0..3u8, 0..3u32, 1..4u32, 0..40u32, 1..600u32).prop_map(
-        |(tenant, job, run, rank, world_size, slots, elements)| Step::Join {
+    let join = (0..3usize, 0..3u8, 0..3u8, 0..3u32, 1..4u32, 0..40u32, 1..600u32, 0..4u8).prop_map(
+        |(tenant, job, run, rank, world_size, slots, elements, kind)| Step::Join {
+            replaces: kind == 0,
             tenant,
             job,
             run,
@@ -44,12 +88,36 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..8usize).prop_map(|pick| Step::Cancel { pick }),
         24 => member.clone().prop_map(|(pick, rank, stream)| Step::Attach { pick, rank, stream }),
         16 => member.clone().prop_map(|(pick, rank, stream)| Step::Report { pick, rank, stream }),
+        24 => (member.clone(), 0..3u64).prop_map(|((pick, rank, stream), sequence)| {
+            Step::Boundary { pick, rank, stream, sequence }
+        }),
         8 => member.prop_map(|(pick, rank, stream)| Step::CloseStream { pick, rank: rank as u16, stream }),
         12 => (0..8usize, 0..3u32).prop_map(|(pick, rank)| Step::Leave { pick, rank }),
         16 => (1..800u64).prop_map(|ms| Step::Pass { ms }),
         4 => Just(Step::FailNextInstall),
         // Rare: nothing interesting follows it.
         1 => Just(Step::Drain),
+    ]
+}
+
+const STREAM: u64 = 0;
+
+fn join_going_on(rank: u32, replaces: bool) -> Step {
+    Step::Join { tenant: 0, job: GOES_ON, run: 0, rank, world_size: 3, slots: 16, elements: 256, replaces }
+}
+
+/// In a job that goes on without lost ranks.
+fn step_going_on() -> impl Strategy<Value = Vec<Step>> {
+    let meet = |sequence: u64| {
+        (0..3).map(|rank| Step::Boundary { pick: 0, rank, stream: STREAM, sequence }).collect::<Vec<_>>()
+    };
+    let one = |step: Step| vec![step];
+    prop_oneof![
+        8 => (0..3u32).prop_map(move |rank| one(join_going_on(rank, true))),
+        4 => (0..3u16).prop_map(move |rank| one(Step::CloseStream { pick: 0, rank, stream: STREAM })),
+        12 => (0..100u64).prop_map(meet),
+        12 => Just((0..3).map(|rank| Step::Attach { pick: 0, rank, stream: STREAM }).collect()),
+        4 => step().prop_map(one),
     ]
 }
 
@@ -60,27 +128,36 @@ struct World {
     installed: BTreeMap<u32, Assignment>,
     job_ids_ever: BTreeSet<u32>,
     waiting: BTreeSet<Ticket>,
+    /// Of jobs that were set up again: what packets carry, and who is left.
+    trees: BTreeMap<u32, (u32, Tree)>,
     fail_next_install: bool,
 }
 
 impl World {
     fn new() -> Self {
         let limits = Limits { slot_memory_bytes: MEMORY_BYTES, job_count_max: 5, ..support::limits() };
+        let mut registry = Registry::new(limits, counting_entropy());
+        registry.server_attached(1, vec!["127.0.0.1:4000".parse().expect("an address")]);
         Self {
-            registry: Registry::new(limits, counting_entropy()),
+            registry,
             now_ms: 0,
             installed: BTreeMap::new(),
             job_ids_ever: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            trees: BTreeMap::new(),
             fail_next_install: false,
         }
     }
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Join { tenant, job, run, rank, world_size, slots, elements } => {
+            Step::Join { tenant, job, run, rank, world_size, slots, elements, replaces } => {
                 let mut ask = request(&format!("job{job}"), rank, world_size);
                 (ask.run_id, ask.slots_per_lane_wanted, ask.element_count_max) = (format!("run{run}"), slots, elements);
+                if job == GOES_ON {
+                    (ask.algorithm, ask.replace) = (Algorithm::Atp.into(), replaces);
+                    ask.absences = Some(Absences { goes_on: true, stragglers: None });
+                }
                 self.join(tenant, ask);
             }
             Step::Cancel { pick } => self.cancel(pick),
@@ -89,6 +166,13 @@ impl World {
             }
             Step::Report { pick, rank, stream } => {
                 self.with_job(pick, |registry, now_ms, job| drop(registry.report(now_ms, report(job, rank), stream)));
+            }
+            Step::Boundary { pick, rank, stream, sequence } => {
+                let boundary = Boundary { sequence, chunks: vec![7 * sequence; 2] }.to_proto(500);
+                self.with_job(pick, |registry, now_ms, job| {
+                    let report = Report { boundary: Some(boundary), ..report(job, rank) };
+                    drop(registry.report(now_ms, report, stream));
+                });
             }
             Step::CloseStream { pick, rank, stream } => {
                 self.with_job(pick, |registry, now_ms, job| registry.stream_closed(now_ms, job.job_id, rank, stream));
@@ -135,10 +219,15 @@ impl World {
         while let Some(effect) = self.registry.poll_effect() {
             match effect {
                 Effect::Install(assignment) => self.install(assignment),
-                Effect::SetUpAgain(assignment) => assert!(self.installed.contains_key(&assignment.job_id)),
+                Effect::SetUpAgain(assignment) => self.set_up_again(assignment),
                 Effect::Remove { job_id } => assert!(self.installed.remove(&job_id).is_some(), "removed twice"),
                 Effect::Admit { ticket, assignment } => {
                     assert!(self.waiting.remove(&ticket), "answered twice or after a cancel");
+                    if let Some(resumed) = &assignment.resumed {
+                        REPLACED.fetch_add(1, Ordering::Relaxed);
+                        let known = self.trees.get(&assignment.job_id).map(|(token, _)| *token);
+                        assert_eq!(known, Some(resumed.packet_token), "packets that the data plane does not know");
+                    }
                     assert!(self.installed.contains_key(&assignment.job_id), "admitted before the data plane is ready");
                 }
                 Effect::Refuse { ticket, .. } => assert!(self.waiting.remove(&ticket), "answered twice"),
@@ -161,6 +250,23 @@ impl World {
         }
         self.registry.install_done(self.now_ms, assignment.job_id, Ok(()));
         self.installed.insert(assignment.job_id, assignment);
+    }
+
+    /// The tree of those who are in the job, under a token that no other job has.
+    fn set_up_again(&mut self, assignment: Assignment) {
+        let job = self.installed.get(&assignment.job_id).expect("an installed job");
+        assert_ne!(job.job_token, assignment.job_token, "packets of the first tree would pass");
+        let outcome = match std::mem::take(&mut self.fail_next_install) {
+            true => Err("told to fail".into()),
+            false => Ok(()),
+        };
+        let tree = assignment.atp.as_ref().expect("an ATP job").tree.clone();
+        assert!(tree.left_count() > 0, "a job without workers");
+        if outcome.is_ok() {
+            let old = self.trees.insert(assignment.job_id, (assignment.job_token, tree));
+            assert_ne!(old.map(|(token, _)| token), Some(assignment.job_token), "packets of the old tree would pass");
+        }
+        self.registry.set_up_again_done(self.now_ms, assignment.job_id, assignment.job_token, outcome);
     }
 
     fn check(&self) {
@@ -209,4 +315,24 @@ proptest! {
         }
         world.end();
     }
+
+    /// The same with a running job at the start that goes on without lost ranks.
+    fn no_history_with_replacements_breaks_them(steps in prop::collection::vec(step_going_on(), 1..60)) {
+        let mut world = World::new();
+        (0..3).for_each(|rank| world.take(join_going_on(rank, false)));
+        (0..3).for_each(|rank| world.take(Step::Attach { pick: 0, rank, stream: STREAM }));
+        for step in steps.into_iter().flatten() {
+            world.take(step);
+            world.check();
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn histories_have_replacements() {
+    let before = REPLACED.load(Ordering::Relaxed);
+    no_history_with_replacements_breaks_them();
+    let replaced = REPLACED.load(Ordering::Relaxed) - before;
+    assert!(replaced > 100, "only {replaced} ranks were replaced in 1,000 histories");
 }

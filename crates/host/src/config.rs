@@ -154,6 +154,9 @@ pub struct SessionConfig {
     pub on_peer_loss: OnPeerLoss,
     /// ATP: what is done about ranks that are late; `None`: they are waited for. All ranks say the same.
     pub stragglers: Option<StragglerPolicy>,
+    /// ATP: takes the place of the lost worker of this rank in a job that goes on; `join_timeout` is then for the other ranks
+    /// to call [`crate::Session::admit`].
+    pub is_replacement: bool,
 }
 
 impl Default for SessionConfig {
@@ -186,6 +189,7 @@ impl Default for SessionConfig {
             switch_name: None,
             on_peer_loss: OnPeerLoss::default(),
             stragglers: None,
+            is_replacement: false,
         }
     }
 }
@@ -212,6 +216,8 @@ impl SessionConfig {
         } else if self.algorithm != Algorithm::Atp && self.stragglers.is_some() {
             "a job of the algorithm switchml cannot go on without ranks that are late: use the algorithm atp, or leave \
              stragglers at `wait`"
+        } else if self.is_replacement && self.on_peer_loss != OnPeerLoss::Continue {
+            "only a job that goes on without lost ranks has places to take: use the algorithm atp and on_peer_loss              `continue`, as its other ranks do"
         } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {
             "the algorithm atp has a layout of its own: leave the wire format at fanin"
         } else {
@@ -233,7 +239,7 @@ impl SessionConfig {
 
     /// Whether this rank offers to run the job's parameter server.
     pub(crate) fn offers_server(&self) -> bool {
-        self.algorithm == Algorithm::Atp && self.own_server.unwrap_or(self.rank == 0)
+        self.algorithm == Algorithm::Atp && !self.is_replacement && self.own_server.unwrap_or(self.rank == 0)
     }
 
     /// Bytes of the header of this job's datagrams.

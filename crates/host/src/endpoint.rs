@@ -76,9 +76,11 @@ pub(crate) struct Oldest {
 }
 
 impl Endpoint {
-    pub fn atp(config: atp::WorkerConfig) -> Endpoint {
+    /// `resumed`: where the stream of a replacement begins, and how many others are still lost.
+    pub fn atp(config: atp::WorkerConfig, resumed: Option<(u64, u16)>) -> Endpoint {
         let datagram_bytes_max = ATP_HEADER_BYTES + usize::from(config.element_count_max) * 4;
-        Endpoint::Atp { worker: Box::new(atp::Worker::new(config)), datagram_bytes_max }
+        let (position, lost_count) = resumed.unwrap_or_default();
+        Endpoint::Atp { worker: Box::new(atp::Worker::starting_at(config, position, lost_count)), datagram_bytes_max }
     }
 
     pub fn datagram_bytes_max(&self) -> usize {

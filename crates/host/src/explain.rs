@@ -66,6 +66,26 @@ impl<'a> Explainer<'a> {
         text
     }
 
+    /// Ranks that do not come to [`crate::Session::admit`].
+    pub fn boundary(&self, answer: Option<&InspectResponse>) -> String {
+        let waited = self.shared.config.collective_timeout.as_secs_f64();
+        let mut text = format!("{}: admit() has waited for {waited:.1} s", self.who());
+        let workers = answer.and_then(|answer| answer.job.as_ref()).map(|job| &job.workers[..]);
+        let Some(workers) = workers else { return text + "; the switch does not answer: check that it runs" };
+        let is_elsewhere = |worker: &&WorkerStatus| {
+            let is_here = matches!(worker.state(), WorkerState::Joined | WorkerState::Attached);
+            is_here && worker.last_report.as_ref().is_none_or(|report| report.boundary.is_none())
+        };
+        let elsewhere: Vec<u32> = workers.iter().filter(is_elsewhere).map(|worker| worker.rank).collect();
+        match elsewhere[..] {
+            [] => text += ": all ranks are there, and the switch has not answered",
+            _ => {
+                let _ = write!(text, ": ranks {elsewhere:?} have not called it. Every rank must, at the same place");
+            }
+        }
+        text
+    }
+
     /// A collective that did not complete in time.
     pub fn timeout(&self, collective: &Collective, answer: Option<&InspectResponse>) -> String {
         let mut text = format!(

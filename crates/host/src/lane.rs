@@ -30,7 +30,7 @@ const REFUSED_FOR_MAX: Duration = Duration::from_secs(1);
 
 pub(crate) enum Command {
     Submit(Arc<Collective>, Submission),
-    /// ATP: the job goes on without ranks that were lost.
+    /// ATP: the job goes on without ranks that were lost, or with others in their place.
     SetUpAgain(atp::SetUp),
     /// Let go of all memory: every collective here ends with this error.
     Abort(Error),
@@ -43,6 +43,8 @@ pub(crate) enum Trouble {
     Refused { lane: u16, reason: DropReason, chunk_index: u32, slot_index: Option<u16>, collective: Option<u64> },
     /// The socket does not work, or nobody listens at the other end.
     Network(Error),
+    /// This rank has come to a boundary, of which the switch is to hear at once.
+    AtBoundary,
 }
 
 pub(crate) struct Lane {

@@ -26,6 +26,7 @@
 //! [`Session::submit`] is the asynchronous form on raw memory, for bindings.
 #![deny(unsafe_code)]
 
+mod boundary;
 mod buffer;
 mod chunker;
 mod config;

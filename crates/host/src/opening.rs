@@ -56,7 +56,9 @@ fn open_lane(
         Some(atp) => {
             let worker = atp_worker_config(admission, atp, place, lane);
             path::check_atp(&mut port, &waker, peer, &worker, config.rank, element_count)?;
-            Endpoint::atp(worker)
+            let resumed = admission.assignment.resumed.as_ref();
+            let begin = resumed.map(|resumed| (resumed.boundary.chunks[usize::from(lane)], atp.tree.lost().count()));
+            Endpoint::atp(worker, begin)
         }
         None => {
             let worker = worker_config(config, admission, place, lane);
@@ -131,7 +133,7 @@ fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, l
     let window_max = assignment.slots_per_lane;
     atp::WorkerConfig {
         job_id: assignment.job_id,
-        job_token: assignment.job_token,
+        job_token: assignment.resumed.as_ref().map_or(assignment.job_token, |resumed| resumed.packet_token),
         rank: place.host,
         lane,
         way: *job.tree.way(place.host),

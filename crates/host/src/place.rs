@@ -88,6 +88,7 @@ mod tests {
         let assignment = Assignment {
             atp: None,
             racks: None,
+            resumed: None,
             has_checksum: true,
             job_id: 1,
             job_token: 2,

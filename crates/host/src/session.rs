@@ -2,25 +2,25 @@
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::unbounded;
+use crossbeam_channel::{Sender, unbounded};
 use fanin_control::client::{Admission, ClientConfig, ControlClient, JoinParameters, TlsTrust};
-use fanin_control::registry::{Absences, Assignment, AtpAssignment};
+use fanin_control::registry::Absences;
 use fanin_net::{Options, UdpPort};
-use fanin_protocol::atp::SetUp;
 use fanin_protocol::switchml::Submission;
-use fanin_server::{ParameterServer, ServedJob};
+use fanin_server::ParameterServer;
 use fanin_shm::Leave;
 
+use crate::boundary::{AtBoundary, lost_ranks};
 use crate::buffer::Buffer;
 use crate::chunker::Chunker;
 use crate::config::{Algorithm, OnPeerLoss, SessionConfig, WireFormat};
 use crate::crew::Crew;
 use crate::element::Element;
-use crate::lane::Command;
+use crate::lane::{Command, Trouble};
 use crate::local::{self, Local};
 use crate::memory::Memory;
 use crate::opening::{fits_racks, open_lanes, own_server, serve};
@@ -49,6 +49,10 @@ pub(crate) struct Shared {
     /// The group of this host's ranks, where they share memory. The lanes then carry its windows.
     pub local: Option<Local>,
     pub state: Mutex<State>,
+    /// Told of every end of a collective, and of every answer to a boundary.
+    pub changed: Condvar,
+    /// To the watcher.
+    pub trouble: Sender<Trouble>,
     chunker: Chunker,
 }
 
@@ -65,7 +69,29 @@ pub(crate) struct State {
     pub failure: Option<Error>,
     /// Ranks that the job goes on without.
     pub lost_ranks: Vec<u16>,
+    /// ATP: what packets carry since the job was set up again last.
+    pub packet_token: u32,
+    /// By lane: chunks of all collectives so far.
+    pub chunks: Vec<u64>,
+    /// Somebody is in [`Session::admit`].
+    pub boundary: Option<AtBoundary>,
     pub stats: Stats,
+}
+
+impl State {
+    /// Of a session that has done nothing. A replacement begins where the others are.
+    fn beginning(admission: &Admission) -> State {
+        let assignment = &admission.assignment;
+        let mut state = State { chunks: vec![0; usize::from(assignment.shape.lane_count)], ..State::default() };
+        state.packet_token = assignment.job_token;
+        if let Some(resumed) = &assignment.resumed {
+            state.packet_token = resumed.packet_token;
+            state.sequence_next = resumed.boundary.sequence + 1;
+            state.chunks.clone_from(&resumed.boundary.chunks);
+        }
+        state.lost_ranks = assignment.atp.as_ref().map(lost_ranks).unwrap_or_default();
+        state
+    }
 }
 
 impl Shared {
@@ -82,25 +108,7 @@ impl Shared {
         if let Some(local) = &self.local {
             local.abort(&error.message);
         }
-    }
-
-    /// The job goes on without ranks that were lost: this rank's server first, then its lanes.
-    pub fn set_up_again(&self, packet_token: u32, atp: &AtpAssignment) -> Result<(), Error> {
-        let job = &self.admission.assignment;
-        let assignment = Assignment { job_token: packet_token, atp: Some(atp.clone()), ..job.clone() };
-        let served = ServedJob::of_rank(&assignment, self.config.rank);
-        if let (Some(server), Some(job)) = (&self.server, served) {
-            server.serve(&job).map_err(|error| Error::new(ErrorKind::Network, error.to_string()))?;
-        }
-        self.lock().lost_ranks = (0..atp.tree.worker_count()).filter(|&rank| atp.tree.lost().contains(rank)).collect();
-        let set_up = SetUp {
-            job_token: packet_token,
-            way: *atp.tree.way(self.place.host),
-            level_count: atp.tree.level_count(),
-            lost_count: atp.tree.lost().count(),
-        };
-        self.lanes.iter().for_each(|lane| lane.tell(Command::SetUpAgain(set_up)));
-        Ok(())
+        self.changed.notify_all();
     }
 
     /// A collective for the lanes, and each lane's part of it. `outer_tag` is that of the user's collective which it is a
@@ -157,6 +165,8 @@ impl Shared {
                 stats.elapsed_ns += outcome.elapsed.as_nanos() as u64;
             }
         }
+        drop(state);
+        self.changed.notify_all();
     }
 
     pub fn stats(&self) -> Stats {
@@ -189,7 +199,7 @@ impl Shared {
 ///
 /// Dropping it closes it.
 pub struct Session {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     watcher: Option<Watcher>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -232,8 +242,9 @@ impl Session {
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
         };
+        let (state, changed) = (Mutex::new(State::beginning(&admission)), Condvar::new());
         let shared =
-            Arc::new(Shared { config, admission, place, lanes, server, local, state: Mutex::default(), chunker });
+            Arc::new(Shared { config, admission, place, lanes, server, local, state, changed, trouble, chunker });
         // From here on an error drops the session, which ends what was started.
         let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
         for lane in 0..shared.lanes.len() {
@@ -329,6 +340,10 @@ impl Session {
         if let Some(error) = &state.failure {
             return Err(error.clone());
         }
+        if state.boundary.is_some() {
+            let why = format!("{}: another thread is in admit(), which no collective passes", request.describe());
+            return Err(Error::new(ErrorKind::Invalid, why));
+        }
         let sequence = state.sequence_next;
         state.sequence_next += 1;
         let shared = &self.shared;
@@ -336,6 +351,7 @@ impl Session {
             None => {
                 let (collective, parts) = shared.prepare(&request, sequence, None);
                 state.running.push_back(collective.clone());
+                parts.iter().for_each(|(lane, part)| state.chunks[usize::from(*lane)] += u64::from(part.block_count));
                 dispatch(shared, &collective, parts);
                 collective
             }
@@ -548,6 +564,7 @@ fn join_parameters(
         server_ports: server.into_iter().flat_map(ParameterServer::addresses).map(|address| address.port()).collect(),
         switch_name: config.switch_name.clone().unwrap_or_default(),
         absences: Absences { goes_on: config.on_peer_loss == OnPeerLoss::Continue, stragglers: config.stragglers },
+        is_replacement: config.is_replacement,
     }
 }
 

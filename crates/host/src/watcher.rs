@@ -11,6 +11,7 @@ use fanin_control::proto;
 use fanin_control::registry::{AtpAssignment, ServerOwner};
 use fanin_protocol::DropReason;
 
+use crate::boundary::AtBoundary;
 use crate::config::OnPeerLoss;
 use crate::explain::Explainer;
 use crate::lane::Trouble;
@@ -114,6 +115,7 @@ impl Watching {
             }
             self.check_pending();
             self.check_oldest();
+            self.check_boundary();
         }
         self.leave();
     }
@@ -164,6 +166,9 @@ impl Watching {
             Notice::SetUpAgain { lost_rank, detail, packet_token, atp } => {
                 return self.go_on_without(lost_rank, &detail, packet_token, atp.as_deref());
             }
+            Notice::Admitted { sequence, ranks, packet_token, atp, error } => {
+                return self.leave_boundary(sequence, ranks, packet_token, atp.as_deref(), error);
+            }
             Notice::PeerLeft { rank } => {
                 let what = format!("rank {rank} has left the job: no collective can complete any more");
                 (GRACE_LEFT, ErrorKind::PeerLost, what)
@@ -212,14 +217,35 @@ impl Watching {
         self.pending.get_or_insert(BadNews { due, kind, what });
     }
 
-    fn go_on_without(&mut self, rank: u16, detail: &str, packet_token: u32, atp: Option<&AtpAssignment>) {
-        tracing::warn!(rank, detail, "a rank was lost, and the job goes on without it");
-        let outcome = match atp {
-            Some(atp) => self.shared.set_up_again(packet_token, atp),
-            None => Err(Error::new(ErrorKind::Control, "the switch has set the job up again in an impossible tree")),
-        };
-        if let Err(error) = outcome {
+    fn go_on_without(&mut self, rank: Option<u16>, detail: &str, packet_token: u32, atp: Option<&AtpAssignment>) {
+        if let Some(rank) = rank {
+            tracing::warn!(rank, detail, "a rank was lost, and the job goes on without it");
+        }
+        if let Err(error) = self.shared.go_on_in(packet_token, atp, false) {
             self.shared.fail(error);
+        }
+    }
+
+    fn leave_boundary(
+        &mut self,
+        sequence: u64,
+        ranks: Vec<u16>,
+        packet_token: u32,
+        atp: Option<&AtpAssignment>,
+        error: String,
+    ) {
+        let outcome = if !error.is_empty() {
+            let what = format!("the ranks do not call admit() at the same place: {error}");
+            Err(Error::new(ErrorKind::Mismatch, Explainer::new(&self.shared).sentence(&what)))
+        } else if ranks.is_empty() {
+            Ok(())
+        } else {
+            tracing::warn!(?ranks, "lost ranks were replaced");
+            self.shared.go_on_in(packet_token, atp, true)
+        };
+        match outcome {
+            Ok(()) => self.shared.leave_boundary(sequence, ranks),
+            Err(error) => self.shared.fail(error),
         }
     }
 
@@ -237,6 +263,7 @@ impl Watching {
             return;
         }
         let error = match trouble {
+            Trouble::AtBoundary => return self.attachment.iter().for_each(Attachment::report_now),
             Trouble::Network(error) => {
                 let name = &self.shared.admission.switch_name;
                 let at = if name.is_empty() { String::new() } else { format!("at the switch `{name}`: ") };
@@ -299,6 +326,18 @@ impl Watching {
         }
     }
 
+    fn check_boundary(&mut self) {
+        let is_over = |at: &AtBoundary| at.since.elapsed() >= self.shared.config.collective_timeout + at.wait;
+        if !self.shared.lock().boundary.as_ref().is_some_and(is_over) {
+            return;
+        }
+        let answer = self.ask_others();
+        if self.shared.lock().boundary.as_ref().is_some_and(is_over) {
+            let why = Explainer::new(&self.shared).boundary(answer.as_ref());
+            self.shared.fail(Error::new(ErrorKind::TimedOut, why));
+        }
+    }
+
     fn time_out(&mut self, collective: &Collective) {
         let answer = self.ask_others();
         if collective.is_done() {
@@ -326,6 +365,7 @@ fn report(shared: &Shared) -> HostReport {
             collectives_done: stats.collectives.values().map(|kind| kind.completed).sum(),
         },
         server_lanes: shared.server.iter().flat_map(|server| server.waiting(SERVER_WAIT)).map(Into::into).collect(),
+        boundary: shared.lock().boundary.as_ref().and_then(AtBoundary::to_proto),
     }
 }
 

@@ -1,4 +1,4 @@
-//! ATP jobs that go on without ranks: one that is killed, and one that is late.
+//! ATP jobs that go on without ranks: one that is killed, perhaps replaced, and one that is late.
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod common;
@@ -20,6 +20,11 @@ const ROUNDS: usize = 24;
 const ROUND_OF_DEATH: usize = 6;
 const CONTROLLER: &str = "FANIN_TEST_CONTROLLER";
 const BESIDE: &str = "FANIN_TEST_BESIDE";
+const REPLACES: &str = "FANIN_TEST_REPLACES";
+/// Times that rank 2 is killed and replaced.
+const REPLACEMENTS: usize = 3;
+/// Longer than a test process takes to start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// Several times longer than the root of a topology waits between two looks at the other switches.
 const SOME_LOOKS: Duration = Duration::from_millis(1_200);
 
@@ -31,6 +36,8 @@ fn config(controller: &str, rank: u16) -> SessionConfig {
         world_size: WORLD_SIZE,
         algorithm: Algorithm::Atp,
         element_count: Some(256),
+        join_timeout: PATIENCE,
+        collective_timeout: PATIENCE,
         ..SessionConfig::default()
     }
 }
@@ -77,7 +84,13 @@ fn all_reduce(session: &Session, rank: u16, operator: ReduceOp) -> (Vec<u32>, Mi
 fn a_rank_of_its_own() {
     let Ok(controller) = std::env::var(CONTROLLER) else { return };
     let beside = std::env::var(BESIDE).expect("set with the controller");
-    let session = Session::connect(going_on(&controller, 2, &beside)).expect("joins");
+    let replaces = std::env::var(REPLACES).ok();
+    let is_replacement = replaces.is_some();
+    let session =
+        Session::connect(SessionConfig { is_replacement, ..going_on(&controller, 2, &beside) }).expect("joins");
+    if let Some(last) = replaces {
+        return be_replaced(&session, last == "last");
+    }
     for _ in 0..ROUNDS {
         let mut values = vec![value(2); LENGTH];
         let _ = session.all_reduce(&mut values, ReduceOp::Sum);
@@ -85,9 +98,27 @@ fn a_rank_of_its_own() {
     panic!("nobody has killed this process");
 }
 
+/// A replacement's sums are everybody's. The last one comes to the others' end, the others are killed.
+fn be_replaced(session: &Session, is_last: bool) {
+    assert!(session.stats().lost_ranks.is_empty());
+    for _ in 0..if is_last { 1 } else { ROUNDS } {
+        let (_, missing) = all_reduce(session, 2, ReduceOp::Sum);
+        assert_eq!(missing.most, 0, "everybody is here: {missing:?}");
+    }
+    assert!(is_last, "nobody has killed this process");
+    assert_eq!(session.admit(Duration::ZERO, &|| false).expect("nobody is lost"), Vec::<u16>::new());
+}
+
 fn spawn_rank(controller: &str, beside: &str) -> Child {
+    spawn(controller, beside, None)
+}
+
+fn spawn(controller: &str, beside: &str, replaces: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["--exact", "a_rank_of_its_own", "--nocapture"]).env(CONTROLLER, controller).env(BESIDE, beside);
+    if let Some(which) = replaces {
+        command.env(REPLACES, which);
+    }
     command.spawn().expect("starts")
 }
 
@@ -137,6 +168,54 @@ fn a_rank_is_killed_and_the_others_go_on() {
     kill_one_of(&world, [""; WORLD_SIZE as usize]);
 }
 
+/// Rank 2 is killed in the middle of collectives and replaced, again and again, each time beside the next of these switches.
+fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS + 1]) {
+    let mut child = spawn_rank(world.controller(), places[0]);
+    let (told, dying) = channel();
+    let outcomes = std::thread::scope(|scope| {
+        let run = |rank: u16| {
+            let told = told.clone();
+            let (controller, beside) = (world.controller(), others[usize::from(rank)]);
+            scope.spawn(move || {
+                let session = Session::connect(going_on(controller, rank, beside)).expect("joins");
+                let mut outcomes = Vec::new();
+                for _ in 0..REPLACEMENTS {
+                    for round in 0..ROUND_OF_DEATH {
+                        outcomes.push(all_reduce(&session, rank, ReduceOp::Sum));
+                        if round == 1 {
+                            let _ = told.send(());
+                        }
+                    }
+                    assert_eq!(session.admit(PATIENCE, &|| false).expect("a replacement comes"), [2]);
+                    assert!(session.stats().lost_ranks.is_empty());
+                    let whole = all_reduce(&session, rank, ReduceOp::Sum);
+                    assert_eq!(whole.1.most, 0, "everybody is here: {:?}", whole.1);
+                    outcomes.push(whole);
+                }
+                assert_eq!(session.admit(Duration::ZERO, &|| false).expect("nobody is lost"), Vec::<u16>::new());
+                outcomes
+            })
+        };
+        let ranks = [run(0), run(1)];
+        for (place, beside) in places.iter().enumerate().skip(1) {
+            (0..2).for_each(|_| dying.recv().expect("a round is over"));
+            child.kill().expect("it still runs");
+            child.wait().expect("it is gone");
+            let which = if place == REPLACEMENTS { "last" } else { "killed" };
+            child = spawn(world.controller(), beside, Some(which));
+        }
+        ranks.map(|rank| rank.join().expect("no panic"))
+    });
+    assert!(outcomes[0] == outcomes[1], "both have the same bits of the same ranks");
+    assert!(child.wait().expect("it ends").success(), "the last replacement has seen what it should");
+}
+
+#[test]
+fn a_rank_is_killed_and_replaced_again_and_again() {
+    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
+    replace_one_of(&world, ["", ""], [""; REPLACEMENTS + 1]);
+}
+
 /// A switch of a topology in a file, on addresses of this test process alone.
 fn placed(file: &std::path::Path, name: &str) -> Config {
     let mut config = Config::local(Ipv4Addr::LOCALHOST.into());
@@ -145,22 +224,36 @@ fn placed(file: &std::path::Path, name: &str) -> Config {
     config.placed().expect("a switch of the topology")
 }
 
-#[test]
-fn a_rank_is_killed_in_a_rack_that_stays_or_is_empty_then() {
+/// A root and two racks, and a world at the root.
+fn in_racks(name: &str, run: impl Fn(&dyn Fn() -> World)) {
     let pid = std::process::id();
+    // Tests of one process run at the same time.
+    let third = if name == "replaced" { 20 } else { 10 };
     let switch = |(number, name, parent): (u8, &str, &str)| {
-        let address = Ipv4Addr::new(127, 64 | (pid >> 8) as u8 & 63, pid as u8, number);
+        let address = Ipv4Addr::new(127, 64 | (pid >> 8) as u8 & 63, pid as u8, third + number);
         format!("[[switch]]\nname = '{name}'\ncontrol = '{address}:50099'\ndata = '{address}:48864'\n{parent}")
     };
     let below = "parent = 'spine'\n";
-    let switches = [(10, "spine", ""), (11, "rack0", below), (12, "rack1", below)];
-    let file = std::env::temp_dir().join(format!("fanin-loss-{pid}.toml"));
+    let switches = [(0, "spine", ""), (1, "rack0", below), (2, "rack1", below)];
+    let file = std::env::temp_dir().join(format!("fanin-loss-{name}-{pid}.toml"));
     std::fs::write(&file, switches.map(switch).concat()).expect("a temporary file");
     let _racks = ["rack0", "rack1"].map(|name| Daemon::start_own(&placed(&file, name)).expect("own addresses"));
-    for beside in [["rack0", "rack1", "rack1"], ["spine", "rack0", "rack1"]] {
-        kill_one_of(&World::around(&placed(&file, "spine"), Path::Atp, WORLD_SIZE), beside);
-    }
+    run(&|| World::around(&placed(&file, "spine"), Path::Atp, WORLD_SIZE));
     let _ = std::fs::remove_file(&file);
+}
+
+#[test]
+fn a_rank_is_killed_in_a_rack_that_stays_or_is_empty_then() {
+    in_racks("lost", |world| {
+        for beside in [["rack0", "rack1", "rack1"], ["spine", "rack0", "rack1"]] {
+            kill_one_of(&world(), beside);
+        }
+    });
+}
+
+#[test]
+fn a_rank_is_replaced_in_its_rack_in_another_and_in_one_that_was_empty() {
+    in_racks("replaced", |world| replace_one_of(&world(), ["rack0", "spine"], ["rack1", "rack1", "rack0", "rack1"]));
 }
 
 #[test]

@@ -33,16 +33,23 @@ impl ResendTimer {
     }
 
     pub fn deadline(&self, oldest_sent: Time) -> Time {
-        oldest_sent.max(self.progress_last) + self.timeout()
+        self.deadline_after(oldest_sent, Span::ZERO)
     }
 
-    fn timeout(&self) -> Span {
+    /// The same for somebody who waits at least so long, but not longer than without any measurement.
+    pub fn deadline_after(&self, oldest_sent: Time, least: Span) -> Time {
+        oldest_sent.max(self.progress_last) + self.timeout(least)
+    }
+
+    fn timeout(&self, least: Span) -> Span {
         let base = match self.smoothed_ns {
             None => self.initial,
             // Round trips include waiting for the slowest worker, so a long
             // one says little about the network: never be more patient than
             // without any measurement.
-            Some(smoothed) => Span::from_ns(smoothed + 4 * self.deviation_ns).max(self.min).min(self.initial),
+            Some(smoothed) => {
+                Span::from_ns(smoothed + 4 * self.deviation_ns).max(self.min).max(least).min(self.initial)
+            }
         };
         base.saturating_mul(1 << self.backoff_count.min(16)).min(self.max)
     }

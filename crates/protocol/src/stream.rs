@@ -117,6 +117,11 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// An empty stream whose next block has this position.
+    pub fn starting_at(position: u64) -> Stream {
+        Stream { entries: VecDeque::new(), end: position }
+    }
+
     /// Appends; returns the stream position of the first block.
     pub fn push(&mut self, submission: Submission) -> u64 {
         let first = self.end;

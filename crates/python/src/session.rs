@@ -45,7 +45,7 @@ impl Session {
         tls_ca = None, lane_count = None, slots_per_lane = None, element_count = None, element_format = "int32",
         wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
         multicast = true, algorithm = "switchml", own_server = None, switch_name = None,
-        on_peer_loss = "fail", stragglers = "wait",
+        on_peer_loss = "fail", stragglers = "wait", replace = false,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn connect(
@@ -75,6 +75,7 @@ impl Session {
         switch_name: Option<String>,
         on_peer_loss: &str,
         stragglers: &str,
+        replace: bool,
     ) -> PyResult<Session> {
         let config = SessionConfig {
             controller: controller.clone(),
@@ -101,6 +102,7 @@ impl Session {
             switch_name,
             on_peer_loss: parse_on_peer_loss(on_peer_loss)?,
             stragglers: parse_stragglers(stragglers)?,
+            is_replacement: replace,
             ..SessionConfig::default()
         };
         let inner = connect_interruptibly(py, config)?;
@@ -162,6 +164,26 @@ impl Session {
         }));
         signal?;
         Ok(Ticket::new(ticket, account))
+    }
+
+    /// Waits for the other ranks to call this too, and `wait_s` longer for replacements; returns the ranks that were replaced.
+    fn admit(&self, py: Python<'_>, wait_s: f64) -> PyResult<Vec<u16>> {
+        let mut signal = Ok(());
+        let wait = seconds_to_duration(wait_s);
+        let admitted = py.detach(|| {
+            let raised = Mutex::new(Ok(()));
+            let is_interrupted = || {
+                let checked = Python::attach(|py| py.check_signals());
+                let is_raised = checked.is_err();
+                *raised.lock().unwrap_or_else(PoisonError::into_inner) = checked;
+                is_raised
+            };
+            let admitted = self.with(|session| session.admit(wait, &is_interrupted));
+            signal = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
+            admitted
+        })?;
+        signal?;
+        admitted.map_err(|error| exception(py, &error))
     }
 
     /// Zeroed memory, `bytes` of it, that the ranks of a host can sum where it lies.

@@ -202,7 +202,7 @@ impl Curves {
             experiment: claim.experiment.into(),
             title: claim.title.into(),
             place: format!(
-                "PyTorch {version}, {} workers in one process, batches of {}, {seeds} seeds",
+                "PyTorch {version}, {} workers in one process, batches of {}, seeds: {seeds}",
                 self.workers, self.batch
             ),
             rows: cases.iter().flat_map(|case| self.rows(case, claim)).collect(),

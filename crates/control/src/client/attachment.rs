@@ -25,6 +25,8 @@ pub struct HostReport {
     pub counters: WorkerCounters,
     /// Where this worker runs the job's parameter server: what it waits for.
     pub server_lanes: Vec<ServerLane>,
+    /// Where this worker waits for the others and for replacements.
+    pub boundary: Option<proto::Boundary>,
 }
 
 /// News about the job.
@@ -41,14 +43,27 @@ pub enum Notice {
     },
     /// A rank is gone, and the job goes on without it.
     SetUpAgain {
-        /// Which.
-        lost_rank: u16,
+        /// Which; `None` where this only repeats what the job has come to.
+        lost_rank: Option<u16>,
         /// How the switch noticed, in words.
         detail: String,
         /// Of packets from now on. Calls and reports keep the job's own.
         packet_token: u32,
         /// The ways and servers of those that are left; `None` for what makes no sense.
         atp: Option<Box<AtpAssignment>>,
+    },
+    /// All ranks have come to a boundary, and go on from there.
+    Admitted {
+        /// The boundary's.
+        sequence: u64,
+        /// Replacements that go on with them.
+        ranks: Vec<u16>,
+        /// Of packets from now on, and the ways and servers of all; only where there are `ranks`.
+        packet_token: u32,
+        /// `None` without `ranks`, and for what makes no sense.
+        atp: Option<Box<AtpAssignment>>,
+        /// Why it is not a boundary; empty if it is.
+        error: String,
     },
     /// A rank has left in good order.
     PeerLeft {
@@ -103,7 +118,7 @@ struct Reporter<F> {
 
 impl<F: FnMut() -> HostReport> Reporter<F> {
     fn next(&mut self) -> Report {
-        let HostReport { collective, counters, server_lanes } = (self.read)();
+        let HostReport { collective, counters, server_lanes, boundary } = (self.read)();
         let sequence = self.sequence;
         self.sequence += 1;
         Report {
@@ -114,6 +129,7 @@ impl<F: FnMut() -> HostReport> Reporter<F> {
             collective,
             counters: Some(counters),
             server_lanes,
+            boundary,
         }
     }
 }
@@ -183,10 +199,17 @@ fn plain_notice(kind: notice::Kind) -> Option<Notice> {
             Some(Notice::PeerLost { rank: lost.rank as u16, reason: lost.reason(), detail: lost.detail })
         }
         notice::Kind::SetUpAgain(set_up) => Some(Notice::SetUpAgain {
-            lost_rank: set_up.lost_rank as u16,
+            lost_rank: set_up.lost_rank.map(|rank| rank as u16),
             detail: set_up.detail,
             packet_token: set_up.packet_token,
             atp: set_up.atp.as_ref().and_then(AtpAssignment::from_proto).map(Box::new),
+        }),
+        notice::Kind::Admitted(admitted) => Some(Notice::Admitted {
+            sequence: admitted.sequence,
+            ranks: admitted.ranks.iter().map(|&rank| rank as u16).collect(),
+            packet_token: admitted.packet_token,
+            atp: admitted.atp.as_ref().and_then(AtpAssignment::from_proto).map(Box::new),
+            error: admitted.error,
         }),
         notice::Kind::PeerLeft(left) => Some(Notice::PeerLeft { rank: left.rank as u16 }),
         notice::Kind::Draining(draining) => {

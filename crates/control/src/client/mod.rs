@@ -25,7 +25,7 @@ use crate::proto::{
     DrainRequest, InspectRequest, InspectResponse, JoinRequest, JoinResponse, LeaveRequest, RackJob, RelayInspection,
     RelayInstall, RelayRemove, RelaysRenew, StatusRequest, StatusResponse,
 };
-use crate::registry::{Absences, Assignment, AtpAssignment, JobShape, RackAssignment};
+use crate::registry::{Absences, Assignment, AtpAssignment, Boundary, JobShape, RackAssignment, Resumed};
 use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
 
 /// Longest wait for an answer that the switch should give at once.
@@ -70,6 +70,8 @@ pub struct JoinParameters {
     pub switch_name: String,
     /// What an ATP job does without workers.
     pub absences: Absences,
+    /// Takes the place of the lost worker of this rank; `wait` is then for the other ranks to admit it.
+    pub is_replacement: bool,
 }
 
 /// A place in a job.
@@ -245,6 +247,7 @@ fn join_request(parameters: &JoinParameters) -> JoinRequest {
         server_ports: parameters.server_ports.iter().map(|port| (*port).into()).collect(),
         switch_name: parameters.switch_name.clone(),
         absences: (parameters.absences != Absences::default()).then(|| parameters.absences.to_proto()),
+        replace: parameters.is_replacement,
     }
 }
 
@@ -272,6 +275,7 @@ fn admission(
         has_checksum: response.checksum.unwrap_or(true),
         atp: atp_assignment(&response, parameters)?,
         racks: response.racks.as_ref().map(rack_assignment).transpose()?,
+        resumed: resumed(&response, parameters)?,
     };
     let numbered = assignment.racks.as_ref().map(|racks| racks.numbers.len());
     if numbered.is_some_and(|count| count != usize::from(assignment.contributor_count())) {
@@ -285,6 +289,16 @@ fn admission(
     }
     let (lease, switch_name) = (Duration::from_millis(response.lease_ms), response.switch_name);
     Ok(Admission { assignment, rank: parameters.rank, data_addresses, switch_name, lease })
+}
+
+fn resumed(response: &JoinResponse, parameters: &JoinParameters) -> Result<Option<Resumed>, ControlError> {
+    if !parameters.is_replacement {
+        return Ok(None);
+    }
+    let boundary = response.boundary.as_ref().map(Boundary::from_proto);
+    let boundary = boundary.filter(|boundary| boundary.chunks.len() == usize::from(parameters.lane_count));
+    let boundary = boundary.ok_or_else(|| not_understood("answer to a replacement"))?;
+    Ok(Some(Resumed { packet_token: response.packet_token, boundary }))
 }
 
 fn atp_assignment(response: &JoinResponse, parameters: &JoinParameters) -> Result<Option<AtpAssignment>, ControlError> {

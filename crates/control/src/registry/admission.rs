@@ -1,5 +1,7 @@
 //! From a checked ask to a complete job.
 
+use std::collections::BTreeMap;
+
 use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Group;
@@ -19,6 +21,9 @@ impl Registry {
     /// room. A disagreement also refuses the ranks that wait, since they would wait in vain.
     pub fn join(&mut self, now_ms: u64, tenant: &Tenant, ask: JoinAsk) -> Result<Ticket, ControlError> {
         let key = RunKey { tenant: tenant.name.clone(), job_name: ask.job_name.clone(), run_id: ask.run_id.clone() };
+        if ask.is_replacement {
+            return self.join_in_place(now_ms, &key, &ask);
+        }
         self.check_run(&key, &ask)?;
         if !self.groups.contains_key(&key) {
             let slots_per_lane = self.reserve(&key, tenant, &ask)?;
@@ -36,6 +41,9 @@ impl Registry {
             group.waiters.retain(|_, waiter| waiter.ticket != ticket);
             !group.waiters.is_empty()
         });
+        for job in self.jobs.values_mut() {
+            job.replacements.retain(|_, waiter| waiter.ticket != ticket);
+        }
         if let Some((job_id, rank)) = self.find_unattached(ticket) {
             let detail = "gave up while joining".to_string();
             self.lose(now_ms, job_id, rank, LossReason::StreamClosed, detail);
@@ -200,6 +208,7 @@ impl Registry {
             host_of_rank,
             atp,
             racks,
+            resumed: None,
         };
         self.effect(Effect::Install(assignment.clone()));
         self.jobs.insert(job_id, new_job(key.clone(), group, assignment, now_ms));
@@ -289,6 +298,9 @@ fn new_job(key: RunKey, group: Group, assignment: Assignment, now_ms: u64) -> Jo
         phase: JobPhase::Installing,
         setting_up: None,
         set_up: None,
+        replacements: BTreeMap::new(),
+        boundary_until_ms: None,
+        boundary_next: 0,
         members: waiters.map(|waiter| Member::new(waiter.ticket, waiter.label)).collect(),
         since_ms: now_ms,
     }

@@ -57,6 +57,8 @@ pub struct JoinAsk {
     pub server_addresses: Vec<SocketAddr>,
     /// Place of the switch beside this worker in the topology.
     pub beside: usize,
+    /// In place of a lost worker.
+    pub is_replacement: bool,
 }
 
 impl JoinAsk {
@@ -84,6 +86,7 @@ impl JoinAsk {
             beside: check_beside(&request.switch_name, limits, worker)?,
             host_key: check_host_key(request.host_key)?,
             checksum_optional: request.checksum_optional,
+            is_replacement: request.replace,
             job_name: request.job_name,
             run_id: request.run_id,
         })

@@ -1,7 +1,10 @@
 //! A complete job and its members.
 
-use super::{Assignment, AtpAssignment, RunKey, Ticket};
-use crate::proto::{JobState, JobStatus, Report, SetUpAgain, WorkerState, WorkerStatus};
+use std::collections::BTreeMap;
+
+use super::waiting::{Waiter, worker_status};
+use super::{Assignment, AtpAssignment, Boundary, RunKey, Ticket};
+use crate::proto::{self, JobState, JobStatus, Report, SetUpAgain, WorkerState, WorkerStatus};
 
 /// Names one `Attach` stream, so that the end of an old stream does not end its successor.
 pub type StreamId = u64;
@@ -31,11 +34,13 @@ pub(super) struct Member {
     pub(super) state: MemberState,
     pub(super) lease_until_ms: u64,
     last_report: Option<(u64, Report)>,
+    /// Where it waits for the others and for replacements.
+    pub(super) boundary: Option<proto::Boundary>,
 }
 
 impl Member {
     pub(super) fn new(ticket: Ticket, label: String) -> Self {
-        Self { ticket, label, state: MemberState::Joined, lease_until_ms: u64::MAX, last_report: None }
+        Self { ticket, label, state: MemberState::Joined, lease_until_ms: u64::MAX, last_report: None, boundary: None }
     }
 
     pub(super) fn is_present(&self) -> bool {
@@ -76,14 +81,30 @@ fn without_secret(report: &Report) -> Report {
     Report { job_token: 0, ..report.clone() }
 }
 
+/// A job on its way to another tree. Replaces one that is not there yet.
+pub(super) struct SettingUp {
+    /// That packets will have.
+    pub(super) token: u32,
+    /// The rank lost last, and how.
+    pub(super) lost: Option<(u16, String)>,
+    /// Where replacements begin, if there are any.
+    pub(super) joined: Option<Boundary>,
+}
+
 pub(super) struct Job {
     pub(super) key: RunKey,
     pub(super) assignment: Assignment,
     pub(super) phase: JobPhase,
-    /// The loss that the job is being set up again for: the token that packets will have, who was lost, and how.
-    pub(super) setting_up: Option<(u32, u16, String)>,
+    /// What the job is being set up again for.
+    pub(super) setting_up: Option<SettingUp>,
     /// What the job was set up as last, for ranks whose stream opens late.
     pub(super) set_up: Option<SetUpAgain>,
+    /// By rank: who waits to take a lost rank's place.
+    pub(super) replacements: BTreeMap<u16, Waiter>,
+    /// Until when ranks that have all come to a boundary wait for replacements.
+    pub(super) boundary_until_ms: Option<u64>,
+    /// Boundaries before this collective are behind all ranks.
+    pub(super) boundary_next: u64,
     /// Indexed by rank.
     pub(super) members: Vec<Member>,
     pub(super) since_ms: u64,
@@ -114,7 +135,8 @@ impl Job {
 
     pub(super) fn next_expiry_ms(&self) -> Option<u64> {
         let present = self.members.iter().filter(|member| member.is_present());
-        let lease = present.map(|member| member.lease_until_ms).min();
+        let waiting = self.replacements.values().map(|waiter| waiter.deadline_ms).chain(self.boundary_until_ms);
+        let lease = present.map(|member| member.lease_until_ms).chain(waiting).min();
         match self.phase {
             JobPhase::Installing => None,
             JobPhase::Running => lease,
@@ -145,6 +167,7 @@ impl Job {
             broken_reason: self.broken_reason(),
             host_of_rank: self.assignment.host_of_rank.iter().map(|host| (*host).into()).collect(),
             checksum: Some(self.assignment.has_checksum),
+            replacements: self.replacements.iter().map(worker_status).collect(),
             ..JobStatus::default()
         }
     }

@@ -86,7 +86,10 @@ impl Registry {
             return Err(refusals::not_a_member(rank as u16, "has opened a newer stream"));
         }
         member.lease_until_ms = lease_until_ms;
+        member.boundary = report.boundary.clone();
+        let job_id = report.job_id;
         member.record(now_ms, report);
+        self.admit_at_boundary(now_ms, job_id);
         Ok(())
     }
 
@@ -122,6 +125,7 @@ impl Registry {
         self.expire_groups(now_ms);
         for job_id in self.job_ids() {
             self.expire_leases(now_ms, job_id);
+            self.expire_replacements(now_ms, job_id);
             self.expire_broken(now_ms, job_id);
         }
     }
@@ -185,6 +189,7 @@ impl Registry {
         }
         let lost = notice::Kind::PeerLost(PeerLost { rank: rank.into(), reason: reason.into(), detail });
         self.notify_attached(job_id, &lost);
+        self.refuse_replacements(job_id);
         self.remove_if_deserted(job_id, RemovalReason::Broken);
     }
 
@@ -210,6 +215,7 @@ impl Registry {
                     JobPhase::Broken { reason: format!("its parameter server was lost: {detail}"), remove_at_ms };
             }
             self.notify_attached(job_id, &notice::Kind::ServerLost(ServerLost { detail: detail.into() }));
+            self.refuse_replacements(job_id);
         }
     }
 
@@ -254,6 +260,7 @@ impl Registry {
     pub(super) fn remove_job(&mut self, job_id: u32, reason: RemovalReason) {
         let removed = notice::Kind::JobRemoved(JobRemoved { reason: reason.into() });
         self.notify_attached(job_id, &removed);
+        self.refuse_replacements(job_id);
         let Some(job) = self.jobs.remove(&job_id) else { return };
         for rank in job.attached_ranks() {
             self.effect(Effect::CloseStream { job_id, rank });

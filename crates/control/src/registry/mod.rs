@@ -19,6 +19,7 @@ mod lifecycle;
 mod loss;
 mod racks;
 mod refusals;
+mod replacement;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,6 +32,7 @@ pub use capacity::{Limits, slot_memory_bytes};
 use job::Job;
 pub use job::StreamId;
 pub use racks::RackAssignment;
+pub use replacement::{Boundary, Resumed};
 use waiting::Group;
 
 use crate::ControlError;
@@ -67,6 +69,8 @@ pub struct Assignment {
     pub atp: Option<AtpAssignment>,
     /// For SwitchML jobs over several switches.
     pub racks: Option<RackAssignment>,
+    /// For a replacement: where it begins.
+    pub resumed: Option<Resumed>,
 }
 
 impl Assignment {

@@ -98,6 +98,7 @@ impl Registry {
         }
         job.phase = JobPhase::Broken { reason: detail.into(), remove_at_ms };
         self.notify_attached(job_id, &notice::Kind::RelayLost(RelayLost { detail: detail.into() }));
+        self.refuse_replacements(job_id);
         true
     }
 }

@@ -1,6 +1,6 @@
 //! The texts of refusals: each says what happened, with names and values, and what to do next.
 
-use super::job::Job;
+use super::job::{Job, Member};
 use super::waiting::Group;
 use super::{JoinAsk, RunKey, algorithm_name, format_name};
 use crate::proto::Capacity;
@@ -109,6 +109,67 @@ fn missing_hint(key: &RunKey, group: &Group, elsewhere: &[(u16, String)]) -> Str
         );
     }
     "Check that these processes run and that they can reach the switch".into()
+}
+
+pub(super) fn nobody_to_replace(key: &RunKey) -> ControlError {
+    ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!(
+            "run `{}` of job `{}` does not run on this switch: there is nobody to replace",
+            key.run_id, key.job_name
+        ),
+        "Use the job, run_id, switch and token of the ranks that are left; a first start goes without `replace`",
+    )
+}
+
+pub(super) fn cannot_go_on(job: &Job) -> ControlError {
+    ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("job `{}` ends with a lost rank: nobody can take its place", job.key.job_name),
+        "Start all ranks with FANIN_ALGORITHM=atp and FANIN_ON_PEER_LOSS=continue",
+    )
+}
+
+/// A replacement must be what the lost rank was.
+pub(super) fn unlike(job: &Job, ask: &JoinAsk, is_same_shape: bool) -> Option<ControlError> {
+    let name = &job.key.job_name;
+    let message = if !is_same_shape {
+        format!("the replacement describes job `{name}` as {:?}, its ranks as {:?}", ask.shape, job.assignment.shape)
+    } else if ask.element_count_max < job.assignment.element_count_max {
+        format!(
+            "packets of job `{name}` have up to {} elements, and those of the replacement have up to {}",
+            job.assignment.element_count_max, ask.element_count_max
+        )
+    } else {
+        return None;
+    };
+    Some(ControlError::new(
+        ErrorCode::RanksDisagree,
+        message,
+        "Start the replacement with the settings of the lost rank",
+    ))
+}
+
+/// A replacement's wait is over.
+pub(super) fn not_admitted(job: &Job, rank: u16) -> ControlError {
+    let is_here = job.members.get(usize::from(rank)).is_some_and(Member::is_present);
+    if is_here {
+        let label = job.members.get(usize::from(rank)).map_or("", |member| &member.label);
+        return duplicate_rank(rank, &job.key.run_id, label);
+    }
+    let message =
+        format!("rank {rank} of job `{}` was lost, and the other ranks have not called admit()", job.key.job_name);
+    let hint =
+        "Have every rank that is left call Session.admit() at the same place of its loop, or wait for longer (timeout)";
+    ControlError::new(ErrorCode::MissingRanks, message, hint)
+}
+
+/// For replacements: there is nothing to take part in.
+pub(super) fn job_ended(job: &Job) -> ControlError {
+    let RunKey { job_name, run_id, .. } = &job.key;
+    let why = if job.is_broken() { job.broken_reason() } else { "its ranks have left".into() };
+    let message = format!("run `{run_id}` of job `{job_name}` has ended: {why}");
+    ControlError::new(ErrorCode::StaleRun, message, "Start all ranks again with a new run_id")
 }
 
 /// `rank 3` or `ranks 0, 2, 5`; long lists are cut, the full list is in the error's `missing_ranks`.

@@ -16,6 +16,19 @@ pub(super) struct Waiter {
     pub(super) beside: usize,
 }
 
+impl Waiter {
+    pub(super) fn new(ask: &JoinAsk, ticket: Ticket, now_ms: u64) -> Waiter {
+        Waiter {
+            ticket,
+            deadline_ms: now_ms.saturating_add(ask.wait_ms),
+            label: ask.worker_label.clone(),
+            host_key: ask.host_key.clone(),
+            server_addresses: ask.server_addresses.clone(),
+            beside: ask.beside,
+        }
+    }
+}
+
 /// The ranks of one run so far, and what they agreed on so far. The slot memory is reserved.
 pub(super) struct Group {
     pub(super) shape: JobShape,
@@ -47,15 +60,7 @@ impl Group {
         self.slots_per_lane = self.slots_per_lane.min(slots_offered);
         self.element_count_max = self.element_count_max.min(ask.element_count_max);
         self.checksum_optional &= ask.checksum_optional;
-        let waiter = Waiter {
-            ticket,
-            deadline_ms: now_ms.saturating_add(ask.wait_ms),
-            label: ask.worker_label.clone(),
-            host_key: ask.host_key.clone(),
-            server_addresses: ask.server_addresses.clone(),
-            beside: ask.beside,
-        };
-        self.waiters.insert(ask.rank, waiter);
+        self.waiters.insert(ask.rank, Waiter::new(ask, ticket, now_ms));
     }
 
     pub(super) fn slot_memory_bytes(&self) -> u64 {
@@ -110,7 +115,7 @@ impl Group {
     }
 }
 
-fn worker_status((rank, waiter): (&u16, &Waiter)) -> WorkerStatus {
+pub(super) fn worker_status((rank, waiter): (&u16, &Waiter)) -> WorkerStatus {
     WorkerStatus {
         rank: (*rank).into(),
         state: WorkerState::Joining.into(),

@@ -74,6 +74,8 @@ pub struct Summary {
     pub lost: u64,
     /// Jobs that were set up again without a worker.
     pub set_up_again: u64,
+    /// Jobs in which somebody took a lost worker's place.
+    pub replaced: u64,
     /// Chunks completed without workers that were late.
     pub in_part: u64,
     /// Sums that some worker was not in, at those who took them.
@@ -97,6 +99,7 @@ impl std::ops::AddAssign for Summary {
         self.cuts += other.cuts;
         self.lost += other.lost;
         self.set_up_again += other.set_up_again;
+        self.replaced += other.replaced;
         self.in_part += other.in_part;
         self.declared += other.declared;
         self.sources_lost += other.sources_lost;
@@ -111,6 +114,8 @@ struct Endpoint {
     switch: usize,
     config: WorkerConfig,
     is_alive: bool,
+    /// Begins in the middle, in place of one that died.
+    is_replacement: bool,
     has_probed: bool,
     completed: u64,
 }
@@ -215,6 +220,7 @@ impl Cluster {
             switch,
             config,
             is_alive: true,
+            is_replacement: false,
             has_probed: false,
             completed: 0,
         });
@@ -281,7 +287,8 @@ impl Cluster {
     /// A job without one of its workers stands still, unless it is set up again.
     fn cannot_finish(&self, endpoint: &Endpoint) -> bool {
         let job = &self.scenario.jobs[endpoint.job];
-        job.death.is_some_and(|(rank, at)| at <= self.now && (job.goes_on_after.is_none() || rank == endpoint.rank))
+        let is_gone = |rank: u16| rank == endpoint.rank && job.replacement.is_none();
+        job.death.is_some_and(|(rank, at)| at <= self.now && (job.goes_on_after.is_none() || is_gone(rank)))
     }
 
     pub(super) fn step(&mut self, event: Event) -> Result<(), String> {
@@ -291,8 +298,12 @@ impl Cluster {
             Event::Arrive { to: Node::Worker(worker), packet, .. } => self.at_worker(worker, Some(&packet)),
             Event::Start { worker } => {
                 let endpoint = &mut self.endpoints[worker];
-                let collectives = &self.scenario.jobs[endpoint.job].collectives;
-                collectives.iter().for_each(|&submission| endpoint.worker.submit(submission));
+                if endpoint.is_replacement {
+                    return Ok(());
+                }
+                let job = &self.scenario.jobs[endpoint.job];
+                let first = job.replacement.as_ref().map_or(job.collectives.len(), |replacement| replacement.after);
+                job.collectives[..first].iter().for_each(|&submission| endpoint.worker.submit(submission));
                 let mut probe = [0; DATAGRAM_BYTES_MAX];
                 let bytes = write_probe(&endpoint.config, ELEMENT_COUNT_MAX, 0, &mut probe);
                 let switch = endpoint.switch;
@@ -452,7 +463,7 @@ impl Cluster {
         if let Some(at) = wake {
             self.schedule(at.max(self.now), Event::Wake { worker: number });
         }
-        Ok(())
+        self.admit_at_boundary(self.endpoints[number].job)
     }
 
     pub(super) fn at_the_end(&mut self) -> Result<(), String> {

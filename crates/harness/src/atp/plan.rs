@@ -39,10 +39,23 @@ pub struct JobPlan {
     pub death: Option<(u16, Time)>,
     /// And the job is set up again on those that are left, this much later.
     pub goes_on_after: Option<Span>,
+    /// And somebody takes the lost rank's place.
+    pub replacement: Option<Replacement>,
     /// What the servers do about workers that are late.
     pub stragglers: Option<Stragglers>,
     /// This rank does nothing for a while.
     pub pause: Option<(u16, Time, Time)>,
+}
+
+/// Somebody in a lost rank's place.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    /// Collectives before the boundary at which the others admit it.
+    pub after: usize,
+    /// The tree with everybody.
+    pub tree: Tree,
+    /// The boundary is behind.
+    pub has_come: bool,
 }
 
 /// All that a simulation is made from.
@@ -163,6 +176,7 @@ fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> 
         skew_max: if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(3)) },
         death,
         goes_on_after: None,
+        replacement: None,
         stragglers: None,
         pause: None,
     }
@@ -179,6 +193,8 @@ fn lose_and_be_late(random: &mut Random, job: &mut JobPlan) {
         let at = Time::ZERO + random.span_up_to(Span::from_ms(5));
         job.death = job.death.or(Some((rank, at)));
         job.goes_on_after = Some(random.span_up_to(Span::from_ms(20)));
+        let after = random.within(0, job.collectives.len() as u64) as usize;
+        job.replacement = random.flip().then(|| Replacement { after, tree: job.tree.clone(), has_come: false });
     }
     if random.chance(250_000) {
         let from = Time::ZERO + random.span_up_to(Span::from_ms(5));

@@ -113,7 +113,7 @@ impl Hands {
         }
     }
 
-    /// The job goes on without a rank: switches begin anew with the new tree, servers keep what they have. A switch that stays
+    /// The job goes on without a rank, or with another one in its place: switches begin anew with the new tree, servers keep what they have. A switch that stays
     /// takes its new part in place of the old one, so that it is never without one when the root renews it.
     fn set_up_again(&self, assignment: &Assignment) {
         let (job_id, token) = (assignment.job_id, assignment.job_token);
@@ -124,7 +124,7 @@ impl Hands {
         self.relays.remove(job_id, old.iter().flat_map(others).filter(is_left));
         let outcome = self.install_everywhere(assignment);
         match &outcome {
-            Ok(()) => tracing::warn!(job_id, "job set up again without a lost rank"),
+            Ok(()) => tracing::warn!(job_id, "job set up again in another tree"),
             Err(error) => tracing::error!(job_id, error, "job not set up again"),
         }
         if let Some(core) = self.core.upgrade() {

@@ -81,6 +81,8 @@ impl Service {
             atp: assignment.atp.as_ref().map(AtpAssignment::to_proto),
             racks: assignment.racks.as_ref().map(RackAssignment::to_proto),
             switch_name,
+            boundary: assignment.resumed.as_ref().map(|resumed| resumed.boundary.to_proto(0)),
+            packet_token: assignment.resumed.as_ref().map_or(0, |resumed| resumed.packet_token),
         }
     }
 }

@@ -100,6 +100,7 @@ pub fn parameters(job_name: &str, rank: u16, world_size: u16) -> JoinParameters 
         server_ports: Vec::new(),
         switch_name: String::new(),
         absences: Default::default(),
+        is_replacement: false,
     }
 }
 

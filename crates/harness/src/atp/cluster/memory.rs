@@ -39,8 +39,10 @@ impl<'a> Memory<'a> {
     /// Only who is lost or late may be missing, and never so many that the rest is no sum worth the name.
     fn check_missing(&self, submission: &Submission, missing: &Missing) -> Result<(), String> {
         let Some(ranks) = missing.ranks else { return Err("a few workers, and nobody says who is missing".into()) };
+        let is_before = self.job.replacement.as_ref().is_none_or(|it| submission.id < it.after as u64);
+        let is_without = self.job.goes_on_after.is_some() && is_before;
         let is_lost = |rank: u32| {
-            let lost = self.job.death.filter(|_| self.job.goes_on_after.is_some());
+            let lost = self.job.death.filter(|_| is_without);
             lost.is_some_and(|(dead, at)| u32::from(dead) == rank && at <= self.now)
         };
         let may_be_late = self.job.stragglers.is_some() && submission.scaled;
@@ -50,7 +52,7 @@ impl<'a> Memory<'a> {
             None => {}
         }
         let least = self.job.stragglers.map_or(0, |stragglers| stragglers.share_min_percent);
-        let left = u32::from(self.job.tree.worker_count()) - u32::from(self.job.goes_on_after.is_some());
+        let left = u32::from(self.job.tree.worker_count()) - u32::from(is_without);
         let present = u32::from(self.job.tree.worker_count() - missing.count);
         if present * 100 < left * u32::from(least) {
             return Err(format!("{present} contributions are less than {least} percent of {left}"));

@@ -48,6 +48,17 @@ impl Late {
         self.due.iter().for_each(|(_, chunk_index)| chunk_index.hash(hasher));
     }
 
+    /// Whoever takes a lost worker's place begins where the others have come to.
+    pub fn welcome(&mut self, lost_before: &Contributed, lost: &Contributed) {
+        let ranks = 0..self.heard.len() as u16;
+        let others =
+            ranks.clone().filter(|&rank| !lost_before.contains(rank)).map(|rank| self.heard[usize::from(rank)]);
+        let Some(furthest) = others.reduce(|a, b| if (a.wrapping_sub(b) as i32) > 0 { a } else { b }) else { return };
+        for rank in ranks.filter(|&rank| lost_before.contains(rank) && !lost.contains(rank)) {
+            self.heard[usize::from(rank)] = furthest;
+        }
+    }
+
     fn of_collective(&self, tag: u32) -> Contributed {
         self.by_collective.iter().find(|(known, _)| *known == tag).map(|(_, late)| *late).unwrap_or_default()
     }

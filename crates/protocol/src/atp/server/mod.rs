@@ -130,9 +130,10 @@ impl Server {
         &self.counters
     }
 
-    /// The job goes on without workers that were lost (ATP App. A.3): all that is sent from now on carries another token.
+    /// The job goes on without workers that were lost, or with others in their place (ATP App. A.3): all that is sent from now on carries another token.
     /// What is complete stays as it is; what is not begins anew, so that no sum holds what was sent in the old tree.
     pub fn set_up_again(&mut self, job_token: u32, tree: Tree) {
+        self.late.welcome(self.config.tree.lost(), tree.lost());
         (self.config.job_token, self.config.tree) = (job_token, tree);
         self.answers.clear();
         let worker_count = self.config.tree.worker_count();

@@ -4,6 +4,7 @@
 
 mod config;
 mod emit;
+mod lateness;
 mod receive;
 mod window;
 
@@ -22,6 +23,7 @@ use crate::time::{Span, Time};
 pub use config::{CongestionControl, WorkerConfig};
 pub use receive::Event;
 
+use lateness::Lateness;
 use window::Window;
 
 /// The memory that a worker's collectives read and write. Blocks are numbered as in [`crate::switchml::Tensors`].
@@ -36,7 +38,7 @@ pub trait Tensors {
     }
 }
 
-/// What changes for a worker when its job goes on without others that were lost (ATP App. A.3).
+/// What changes for a worker when its job goes on without others that were lost, or with others in their place (ATP App. A.3).
 #[derive(Clone, Copy, Debug)]
 pub struct SetUp {
     /// Of all packets from now on, so that none of the old tree is taken for one of the new.
@@ -45,8 +47,10 @@ pub struct SetUp {
     pub way: Way,
     /// Levels of switches.
     pub level_count: u8,
-    /// Workers lost so far.
+    /// Workers lost so far, and not replaced.
     pub lost_count: u16,
+    /// Somebody has come who knows nothing of earlier chunks; all others have the sums of all that they have submitted.
+    pub has_newcomer: bool,
 }
 
 /// Packets of one lane by outcome.
@@ -113,6 +117,9 @@ pub struct Worker {
     window: Window,
     /// ATP's sign of loss is three Parameters of later chunks (§3.7); the last chunks of a stream have none behind them.
     timer: ResendTimer,
+    lateness: Lateness,
+    /// Chunks that the timer sends again: twice as many each time that it turns out to be right.
+    burst: u32,
     events: VecDeque<Event>,
     counters: WorkerCounters,
     /// Workers that were lost: they are missing in every sum.
@@ -139,6 +146,15 @@ impl Worker {
     /// # Panics
     /// If `window_max` is not a power of two, or there is no slot.
     pub fn new(config: WorkerConfig) -> Worker {
+        Worker::starting_at(config, 0, 0)
+    }
+
+    /// A lane whose stream begins at a position where the other workers have come to: in place of one that was lost.
+    /// `lost_count` others are still lost.
+    ///
+    /// # Panics
+    /// As [`Worker::new`].
+    pub fn starting_at(config: WorkerConfig, position: u64, lost_count: u16) -> Worker {
         assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
         assert!(config.slot_count > 0, "there must be a slot");
         let WorkerConfig { job_id, lane, slot_count, .. } = config;
@@ -146,9 +162,9 @@ impl Worker {
         let places = (0..config.window_max).map(|place| Place { slot_index: first(place), ..Place::EMPTY }).collect();
         Worker {
             places,
-            stream: Stream::default(),
-            expected: 0,
-            next: 0,
+            stream: Stream::starting_at(position),
+            expected: position,
+            next: position,
             out_count: 0,
             out_of_order_count: 0,
             resending: VecDeque::new(),
@@ -158,6 +174,8 @@ impl Worker {
                 config.resend_timeout_min,
                 config.resend_timeout_max,
             ),
+            lateness: Lateness::new(),
+            burst: 1,
             events: VecDeque::new(),
             counters: WorkerCounters {
                 fragments: 0,
@@ -172,19 +190,25 @@ impl Worker {
                 refusals: 0,
                 drops: [0; DropReason::ALL.len()],
             },
-            lost_count: 0,
+            lost_count,
             is_someone_late: false,
             config,
         }
     }
 
     /// The job goes on in a new tree (ATP App. A.3): what is out is sent again, past the switches, where it may have been in
-    /// a slot, to the server, which has forgotten all but whole sums.
+    /// a slot, to the server, which has forgotten all but whole sums. Told twice, it changes nothing.
     pub fn set_up_again(&mut self, now: Time, set_up: SetUp) {
+        if set_up.job_token == self.config.job_token {
+            return;
+        }
         self.config.job_token = set_up.job_token;
         (self.config.way, self.config.level_count) = (set_up.way, set_up.level_count);
         self.lost_count = set_up.lost_count;
         self.timer.on_progress(now);
+        if set_up.has_newcomer {
+            self.forget_slots();
+        }
         self.send_all_again();
     }
 
@@ -193,21 +217,32 @@ impl Worker {
         self.stream.push(submission);
     }
 
-    /// Sends the oldest chunk again that has been out too long.
+    /// Sends the oldest chunks again that have been out too long: one at first, since another worker may just be late.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_none_or(|due| now < due) {
             return;
         }
         self.timer.on_timeout(now);
-        self.counters.resends_timeout += 1;
-        self.queue_resend(self.expected);
+        let mut left = self.burst;
+        for position in self.expected..self.next {
+            let place = self.place(position);
+            if !place.is_acknowledged && !place.is_queued {
+                self.counters.resends_timeout += 1;
+                self.queue_resend(position);
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
     }
 
     /// When `handle_timeout` is due.
     pub fn poll_timeout(&self) -> Option<Time> {
         // What waits to be sent again needs no timer.
         let place = self.place(self.expected);
-        (self.expected < self.next && !place.is_queued).then(|| self.timer.deadline(place.sent_last))
+        (self.expected < self.next && !place.is_queued)
+            .then(|| self.timer.deadline_after(place.sent_last, self.lateness.patience()))
     }
 
     /// What has happened since the last call.
@@ -250,7 +285,7 @@ impl Worker {
         }
         self.places.iter().for_each(|place| place.slot_index.hash(hasher));
         self.stream.hash_state(hasher);
-        self.timer.is_backed_off().hash(hasher);
+        (self.timer.is_backed_off(), self.burst).hash(hasher);
         (self.lost_count, self.is_someone_late).hash(hasher);
     }
 
@@ -270,6 +305,15 @@ impl Worker {
                 self.queue_resend(position);
             }
         }
+    }
+
+    /// A newcomer does not know where collisions have moved chunks to: all begin with the first slots again.
+    fn forget_slots(&mut self) {
+        let WorkerConfig { job_id, lane, slot_count, indexing, .. } = self.config;
+        for (place, number) in self.places.iter_mut().zip(0..) {
+            place.slot_index = indexing.first(job_id, lane, number, slot_count);
+        }
+        self.is_someone_late = false;
     }
 
     fn queue_resend(&mut self, position: u64) {

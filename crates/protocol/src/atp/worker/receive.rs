@@ -121,12 +121,9 @@ impl Worker {
         tensors: &mut impl Tensors,
     ) {
         self.counters.parameters += 1;
-        let place = self.place_mut(position);
-        place.is_acknowledged = true;
-        let sent_once = (place.attempt_count == 1).then_some(place.sent_first);
+        self.place_mut(position).is_acknowledged = true;
         self.out_count -= 1;
-        sent_once.into_iter().for_each(|sent| self.timer.sample(now.since(sent)));
-        self.timer.on_progress(now);
+        self.take_time(now, position, header);
         self.read(position, header, payload, tensors);
         if let Some(collective) = self.stream.finish_block(position) {
             self.events.push_back(Event::Completed { collective });
@@ -135,6 +132,26 @@ impl Worker {
         self.take_remap(position, header);
         self.follow_congestion(position, header.flags.ecn);
         self.take_order(now, position);
+    }
+
+    /// What the time to a Parameter says: about the network, about others that are late, or about what the timer did.
+    fn take_time(&mut self, now: Time, position: u64, header: &Header) {
+        let place = *self.place(position);
+        if place.attempt_count == 1 {
+            self.timer.sample(now.since(place.sent_first));
+            self.lateness.note(now, now.since(place.sent_first));
+            self.burst = 1;
+        } else if self.timer.is_backed_off() {
+            let round_trip = self.timer.smoothed().unwrap_or_default();
+            let is_for_the_resend = now.since(place.sent_last) <= round_trip.saturating_mul(2);
+            if is_for_the_resend {
+                self.lateness.forget();
+            } else if header.worker_rank == RANK_ALL {
+                self.lateness.note(now, now.since(place.sent_first));
+            }
+            self.burst = (2 * self.burst).min(self.config.window_max);
+        }
+        self.timer.on_progress(now);
     }
 
     fn read(&mut self, position: u64, header: &Header, payload: &[u8], tensors: &mut impl Tensors) {
@@ -161,10 +178,11 @@ impl Worker {
         }
     }
 
-    /// Another slot for the place of a chunk that collided.
+    /// The slot for what follows at a chunk's place: another one if it collided. Whoever had a slot of his own, because he did
+    /// not hear of a collision, comes back to the others'.
     fn take_remap(&mut self, position: u64, header: &Header) {
-        if header.slot_index_next != header.slot_index && header.slot_index_next < self.config.slot_count {
-            self.counters.remapped += 1;
+        if header.slot_index_next < self.config.slot_count {
+            self.counters.remapped += u64::from(header.slot_index_next != header.slot_index);
             self.place_mut(position).slot_index = header.slot_index_next;
         }
     }
