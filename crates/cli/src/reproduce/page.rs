@@ -32,7 +32,8 @@ in the [comparison of accumulators](../guides/comparing-accumulators.md).
 pub const FPISA: &str = "\
 # The FPISA paper's evaluation of sums, again
 
-Written by `fanin reproduce fpisa --markdown > docs/reference/fpisa-evaluation.md`; each number is from that run. `fanin reproduce fpisa fig8 --gradients
+Written by `fanin reproduce fpisa --markdown > docs/reference/fpisa-evaluation.md`, or section by section as in `fanin reproduce fpisa fig9
+--markdown`; each number was measured. `fanin reproduce fpisa fig8 --gradients
 FOLDER --out results` runs one experiment on gradients of your own and writes its JSON, CSV and drawings. The parameters are in
 [experiments/fpisa](../../experiments/fpisa). Figs. 7 to 9 need PyTorch, or Figs. 7 and 8 a recording; times of Figs. 6 and 10 depend on the machine.
 ";
@@ -41,7 +42,8 @@ FOLDER --out results` runs one experiment on gradients of your own and writes it
 pub const SWITCHML: &str = "\
 # The SwitchML paper's quantisation, again
 
-Written by `fanin reproduce switchml --markdown > docs/reference/switchml-evaluation.md`; each number is from that run. The parameters are in
+Written by `fanin reproduce switchml --markdown > docs/reference/switchml-evaluation.md`, or section by section as in `fanin reproduce switchml fig2
+--markdown`; each number was measured. The parameters are in
 [experiments/switchml](../../experiments/switchml). Figs. 2 and 11 need PyTorch, Fig. 12 root. Throughput and pool sizes (Figs. 3 to 9) are what
 `fanin bench` measures: [results](../../benches/RESULTS.md).
 ";
