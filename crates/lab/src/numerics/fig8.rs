@@ -112,7 +112,7 @@ impl Setting {
         let ours =
             format!("{within:.1} %, {below:.1} % smaller, {above:.1} % larger, {:.1e} at most", distribution.largest);
         let first = Row::new(format!("{name}: errors from {low:.0e} to {high:.0e}"), paper("above 95 %"), ours, within + below > 95.0)
-            .because("Smaller errors, zero among them, are counted apart: these gradients are smaller, or more of them are zero.");
+            .because("What is smaller, zero among it, is counted apart; what is larger are overwrites (FPISA-A), and roundings of larger sums.");
         if accumulator == Accumulator::Fpisa {
             return vec![first];
         }
@@ -123,10 +123,12 @@ impl Setting {
             ours,
             !is_papers || (overwrites < 0.9 && left_shifts < 0.1),
         )
-        .because("The paper counts those that lead to errors; here are all, most of which lose nothing.");
+        .because(paper("The paper counts those that lead to errors; here are all, most of which lose nothing."));
         let ours = format!("{:.2} % of elements", errors.overflowed());
-        let overflow = Row::new(format!("{name}: overflow"), paper("none"), ours, telemetry.overflow == 0)
-            .because("A value shifted left by 7 fills the register by itself, so the paper's condition (fewer workers than headroom) is not enough.");
+        let overflow =
+            Row::new(format!("{name}: overflow"), paper("none"), ours, telemetry.overflow == 0).because(paper(
+                "A value shifted left by 7 fills the register by itself: fewer workers than headroom are not enough.",
+            ));
         vec![first, causes, overflow]
     }
 
