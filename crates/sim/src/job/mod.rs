@@ -6,12 +6,13 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`aggregation`] | the face of protocols that aggregate: endpoints at hosts, programs at switches |
-//! | [`switchml`] | SwitchML's values behind that face |
+//! | [`switchml`], [`atp`] | their values behind that face |
 //! | [`model`] | gradients and computing times of published models |
 //! | [`placement`] | which hosts a job gets |
 //! | [`tree`] | switches between the ranks of a job |
 
 pub mod aggregation;
+pub mod atp;
 pub mod model;
 pub mod placement;
 mod rank;
