@@ -57,6 +57,16 @@ const bit<8> FANIN_ATP_FAN_IN_MAX = 32;
 const bit<32> FANIN_ATP_SCALE = 100000000;
 // Packets that a worker may have out at the start (ATP §3.7).
 const bit<32> FANIN_ATP_WINDOW_INITIAL = 200;
+// First two bytes of every PANAMA datagram.
+const bit<16> FANIN_PANAMA_MAGIC = 0xFA93;
+// Most ports of one switch: the bits of its ports bitmap (PANAMA §5).
+const bit<8> FANIN_PANAMA_PORT_COUNT_MAX = 64;
+// Most aggregation trees of one job.
+const bit<8> FANIN_PANAMA_TREE_COUNT_MAX = 64;
+// Packets that a worker may have out in a tree at the start (PANAMA Fig. 5).
+const bit<32> FANIN_PANAMA_CWND_INITIAL = 2;
+// Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5).
+const bit<32> FANIN_PANAMA_SSTHRESH_INITIAL = 64;
 // First UDP destination port of the p4app-switchML format.
 const bit<16> FANIN_P4APP_PORT_BASE = 0xBEE0;
 // UDP ports of the p4app-switchML format (mask 0xFFF0).
@@ -119,6 +129,18 @@ const bit<8> FANIN_ATP_ELEMENT_FORMAT_INT32 = 0;
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FIXED32 = 1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FLOAT32 = 2;
+// Up: a worker's elements, or the sum of everything below a switch.
+const bit<8> FANIN_PANAMA_KIND_CONTRIBUTION = 1;
+// Down: the sum over all workers of the tree.
+const bit<8> FANIN_PANAMA_KIND_RESULT = 2;
+// Down: a Contribution was not used; `detail` says why.
+const bit<8> FANIN_PANAMA_KIND_REFUSAL = 3;
+// IEEE binary32, big-endian.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_FLOAT32 = 0;
+// IEEE binary16, big-endian; each switch rounds its sum to it.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_FLOAT16 = 1;
+// bfloat16, big-endian; each switch rounds its sum to it.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_BFLOAT16 = 2;
 // 128 bytes, 32 elements.
 const bit<8> FANIN_P4APP_SIZE_ELEMENTS32 = 0;
 // 256 bytes, 64 elements.
@@ -173,6 +195,8 @@ const bit<8> FANIN_DROP_JOB_DRAINING = 20;
 const bit<8> FANIN_DROP_SLOT_BUSY = 21;
 // ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
 const bit<8> FANIN_DROP_PARTIAL_OVERLAP = 22;
+// PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
+const bit<8> FANIN_DROP_BUFFER_FULL = 23;
 
 // fanin datagram, version 1, 40 bytes.
 header fanin_h {
@@ -243,6 +267,30 @@ header atp_h {
     bit<8> detail;
     bit<16> destination;
     bit<32> echo;
+    bit<32> checksum;
+}
+
+// PANAMA datagram, version 1, 40 bytes.
+header panama_h {
+    bit<16> magic;
+    bit<8> version;
+    bit<8> kind;
+    bit<32> job_id;
+    bit<32> job_token;
+    bit<32> vid;
+    bit<32> awaited_vid;
+    bit<32> collective_tag;
+    bit<8> tree;
+    bit<5> unused_flags;
+    bit<1> resend;
+    bit<1> ecn;
+    bit<1> fin;
+    bit<16> cwnd_cap;
+    bit<16> worker_count;
+    bit<16> worker_rank;
+    bit<16> element_count;
+    bit<8> element_format;
+    bit<8> detail;
     bit<32> checksum;
 }
 

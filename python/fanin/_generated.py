@@ -58,6 +58,16 @@ ATP_SCALE = 100000000
 """Fixed32 counts units of one over this (ATP §3.8)."""
 ATP_WINDOW_INITIAL = 200
 """Packets that a worker may have out at the start (ATP §3.7)."""
+PANAMA_MAGIC = 0xFA93
+"""First two bytes of every PANAMA datagram."""
+PANAMA_PORT_COUNT_MAX = 64
+"""Most ports of one switch: the bits of its ports bitmap (PANAMA §5)."""
+PANAMA_TREE_COUNT_MAX = 64
+"""Most aggregation trees of one job."""
+PANAMA_CWND_INITIAL = 2
+"""Packets that a worker may have out in a tree at the start (PANAMA Fig. 5)."""
+PANAMA_SSTHRESH_INITIAL = 64
+"""Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5)."""
 P4APP_PORT_BASE = 0xBEE0
 """First UDP destination port of the p4app-switchML format."""
 P4APP_PORT_COUNT = 16
@@ -140,6 +150,28 @@ ATP_FIELDS = {
     "checksum": Field(60, 4, False),
 }
 """ATP datagram, version 1."""
+
+PANAMA_HEADER_BYTES = 40
+PANAMA_FIELDS = {
+    "magic": Field(0, 2, False),
+    "version": Field(2, 1, False),
+    "kind": Field(3, 1, False),
+    "job_id": Field(4, 4, False),
+    "job_token": Field(8, 4, False),
+    "vid": Field(12, 4, False),
+    "awaited_vid": Field(16, 4, False),
+    "collective_tag": Field(20, 4, False),
+    "tree": Field(24, 1, False),
+    "flags": Field(25, 1, False),
+    "cwnd_cap": Field(26, 2, False),
+    "worker_count": Field(28, 2, False),
+    "worker_rank": Field(30, 2, False),
+    "element_count": Field(32, 2, False),
+    "element_format": Field(34, 1, False),
+    "detail": Field(35, 1, False),
+    "checksum": Field(36, 4, False),
+}
+"""PANAMA datagram, version 1."""
 
 
 class Kind(IntEnum):
@@ -224,6 +256,28 @@ class AtpElementFormat(IntEnum):
     """IEEE binary32, big-endian: only the server adds them, after saturation."""
 
 
+class PanamaKind(IntEnum):
+    """What a PANAMA datagram is."""
+
+    CONTRIBUTION = 1
+    """Up: a worker's elements, or the sum of everything below a switch."""
+    RESULT = 2
+    """Down: the sum over all workers of the tree."""
+    REFUSAL = 3
+    """Down: a Contribution was not used; `detail` says why."""
+
+
+class PanamaElementFormat(IntEnum):
+    """How elements of a PANAMA datagram are coded; switches add them as floats of 32 bits (PANAMA §5)."""
+
+    FLOAT32 = 0
+    """IEEE binary32, big-endian."""
+    FLOAT16 = 1
+    """IEEE binary16, big-endian; each switch rounds its sum to it."""
+    BFLOAT16 = 2
+    """bfloat16, big-endian; each switch rounds its sum to it."""
+
+
 class P4appSize(IntEnum):
     """Payload size code of a p4app-switchML packet."""
 
@@ -286,6 +340,8 @@ class DropReason(IntEnum):
     """XDP: another processor held the slot too long; the packet was not counted."""
     PARTIAL_OVERLAP = 22
     """ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."""
+    BUFFER_FULL = 23
+    """PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for."""
 
 
 DROP_REASON_HINTS = {
@@ -312,5 +368,6 @@ DROP_REASON_HINTS = {
     DropReason.JOB_DRAINING: "Let the job finish on another switch; the drain was asked for by the switch's operator.",
     DropReason.SLOT_BUSY: "The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them.",
     DropReason.PARTIAL_OVERLAP: "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.",
+    DropReason.BUFFER_FULL: "Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more.",
 }
 """What a person can do about each reason."""

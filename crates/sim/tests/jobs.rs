@@ -227,3 +227,29 @@ fn jobs_that_cannot_be_say_why() {
         assert!(said.contains(word), "{word:?} is not in: {said}");
     }
 }
+
+#[test]
+fn panama_takes_one_passage_and_its_slow_start() {
+    let ideal = iterations_us(&run_on(&star("ideal", ""), 1), 0);
+    let panama = iterations_us(&run_on(&star("panama", ""), 1), 0);
+    assert_eq!(panama.len(), 3);
+    // The window stays open between iterations: after the first one nothing is left of slow start.
+    assert!(panama[0] < 1.10 * ideal[0], "{panama:?} us, {ideal:?} without a protocol");
+    for (ideal, panama) in ideal.iter().zip(&panama).skip(1) {
+        assert!((panama - ideal).abs() < 0.02 * ideal, "{panama} us, {ideal} without a protocol");
+    }
+}
+
+#[test]
+fn panama_beside_traffic_is_the_same_from_any_number_of_threads() {
+    // Queues that marks keep short lose nothing, as PANAMA has it.
+    let text = MIXED.replace("'switchml'", "'panama'").replace("queue_kib = 100", "queue_kib = 1000");
+    let text = text.replace("scheme = 'ideal'", "scheme = 'panama'\ntrees = 2\nshare = 0.7");
+    let alone = run_on(&text, 1);
+    assert!((0..6).all(|job| !iterations_us(&alone, job).is_empty()), "a job has no iterations");
+    assert!(alone.endpoints.sums > 10_000, "{:?}", alone.endpoints);
+    for threads in [2, 4] {
+        let shared = run_on(&text, threads);
+        assert!(alone == shared, "{threads} threads: {:x}, not {:x}", shared.digest(), alone.digest());
+    }
+}

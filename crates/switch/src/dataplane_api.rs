@@ -170,6 +170,8 @@ pub struct TrafficCounters {
     pub resends_passed: u64,
     /// ATP: slots taken from a chunk that nobody had touched for long.
     pub slots_abandoned: u64,
+    /// ATP: packets that met a long queue behind this switch, and were marked for it.
+    pub ecn_marks: u64,
     /// SwitchML below a root: sums that went up.
     pub sums_up: u64,
     /// SwitchML below a root: sums that went up again because the parent lacked them.

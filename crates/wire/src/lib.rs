@@ -1,5 +1,5 @@
 //! What travels between workers, switches and servers: the fanin v1 datagram,
-//! ATP's, and the public p4app-switchML UDP layout.
+//! ATP's, PANAMA's, and the public p4app-switchML UDP layout.
 //!
 //! Each format is a small value (`Header`) that is parsed from bytes and
 //! emitted to bytes; parsing checks everything that can be checked without
@@ -13,6 +13,7 @@ mod checksum;
 pub mod fanin;
 pub mod generated;
 pub mod p4app;
+pub mod panama;
 
 use core::net::Ipv4Addr;
 

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`aggregation`] | the face of protocols that aggregate: endpoints at hosts, programs at switches |
 //! | [`switchml`], [`atp`] | their values behind that face |
+//! | [`panama`] | PANAMA's values behind it, on the trees of its controller |
 //! | [`model`] | gradients and computing times of published models |
 //! | [`placement`] | which hosts a job gets |
 //! | [`tree`] | switches between the ranks of a job |
@@ -14,6 +15,7 @@
 pub mod aggregation;
 pub mod atp;
 pub mod model;
+pub mod panama;
 pub mod placement;
 mod rank;
 mod ring;

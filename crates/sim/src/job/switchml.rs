@@ -292,6 +292,10 @@ impl Program for Below {
         let from = if arrival.port == self.parent { Side::Above } else { Side::Below };
         match self.leaf.process(arrival.now, from, arrival.datagram, outbox.space()) {
             LeafVerdict::Up { bytes } => outbox.send(&[self.parent], bytes, &self.settings.wire(bytes, self.group)),
+            LeafVerdict::ToChild { child, bytes, .. } => {
+                let to = self.children.get(usize::from(child)).copied();
+                outbox.send(to.as_slice(), bytes, &self.settings.wire(bytes, self.group));
+            }
             LeafVerdict::Below(verdict) => {
                 let asker = self.leaf.admitted().map(|admitted| admitted.rank);
                 send_down(&self.settings, self.group, &self.children, verdict, asker, outbox);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, ensure};
 use fanin_link::Random;
 use fanin_protocol::time::Span;
-use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
+use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES, PANAMA_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Plan;
@@ -13,7 +13,7 @@ use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::model::Model;
 use crate::job::placement::{Placement, Placer, Rule};
 use crate::job::tree::{Planner, Tree};
-use crate::job::{Rank, Ring, Rounds, Work, atp, switchml};
+use crate::job::{Rank, Ring, Rounds, Work, atp, panama, switchml};
 use crate::transport::Transport;
 
 /// Apart from that of traffic, so that jobs leave traffic as it is.
@@ -55,9 +55,14 @@ pub struct JobSection {
     /// Trees that blocks are spread over, as far as there are roots for them.
     #[serde(default = "one")]
     pub trees: u32,
-    /// Slots of each tree: the window.
+    /// Slots of each tree: the window. PANAMA: most packets out in a tree.
     #[serde(default = "slots")]
     pub slots: u32,
+    /// PANAMA: so many packets out in each tree, in place of its congestion control.
+    pub window: Option<u32>,
+    /// PANAMA: share of each switch's ports that are waited for.
+    #[serde(default = "unscaled")]
+    pub share: f64,
     /// Elements of a packet that aggregates, bytes; without, what fits into the MTU.
     pub payload_bytes: Option<u16>,
     /// Host of an ATP job's server; without, the last host that has none.
@@ -79,6 +84,8 @@ pub enum Scheme {
     Switchml,
     /// ATP, with a server at a host of its own.
     Atp,
+    /// PANAMA, on the trees of its controller.
+    Panama,
 }
 
 impl std::fmt::Display for Scheme {
@@ -88,6 +95,7 @@ impl std::fmt::Display for Scheme {
             Scheme::Ring => "ring",
             Scheme::Switchml => "switchml",
             Scheme::Atp => "atp",
+            Scheme::Panama => "panama",
         })
     }
 }
@@ -195,6 +203,7 @@ impl<'a> Installer<'a> {
         let mut group = 0;
         // By switch: ATP's programs are shared by jobs, and added when all have been seen.
         let mut shared: BTreeMap<usize, atp::Shared> = BTreeMap::new();
+        let mut accelerators = panama::Network::new(&plan.fabric)?;
         for (place, section) in self.sections.iter().enumerate() {
             let context = || format!("[[job]] {}", place + 1);
             for _ in 0..section.count {
@@ -202,6 +211,8 @@ impl<'a> Installer<'a> {
                 let drawn = section.draw(plan.jobs.len(), &mut placer, &mut seeds.split()).with_context(context)?;
                 if section.scheme == Scheme::Atp {
                     self.add_atp(section, drawn, &mut group, &mut placer, plan, &mut shared).with_context(context)?;
+                } else if section.scheme == Scheme::Panama {
+                    self.add_panama(section, drawn, &mut group, &mut accelerators, plan).with_context(context)?;
                 } else {
                     self.add(section, drawn, &mut group, plan).with_context(context)?;
                 }
@@ -211,6 +222,40 @@ impl<'a> Installer<'a> {
             let groups = program.groups();
             plan.programs[switch].add(Box::new(program), groups);
         }
+        accelerators.install(&mut plan.programs)
+    }
+
+    fn add_panama(
+        &self,
+        section: &JobSection,
+        drawn: Drawn,
+        group: &mut u32,
+        accelerators: &mut panama::Network,
+        plan: &mut Plan,
+    ) -> anyhow::Result<()> {
+        let Drawn { mut info, .. } = drawn;
+        let packets = self.packets(section, info.bytes, PANAMA_HEADER_BYTES)?;
+        let number = plan.jobs.len() as u16;
+        let settings = panama::Settings {
+            job: number,
+            worker_count: info.hosts.len() as u16,
+            window_max: section.slots,
+            window: section.window,
+            share: section.share,
+            block_count: packets.count,
+            packet_bytes: packets.bytes,
+            timeout_min: section.timeout_min(),
+        };
+        let tree_count = accelerators.place(&settings, &info.hosts, section.trees, *group)?.trees.len() as u32;
+        let (groups, tree_max) = ([*group, *group + tree_count], tree_count as u8);
+        let works = (0..info.hosts.len() as u16).map(|rank| {
+            let endpoint = panama::endpoint(&settings, rank, groups[0], tree_max);
+            Work::Endpoint { endpoint: Box::new(endpoint), groups, is_in_line: false }
+        });
+        let works = works.collect();
+        info.trees = tree_count;
+        *group += tree_count;
+        add_ranks(section, info, packets.count, works, plan);
         Ok(())
     }
 
@@ -226,6 +271,7 @@ impl<'a> Installer<'a> {
             Scheme::Ideal => self.ideal(section, &info, &trees)?,
             Scheme::Ring => self.ring(&info, plan.duration_ps, &mut random)?,
             Scheme::Atp => unreachable!("has a way of its own, because switches share slots"),
+            Scheme::Panama => unreachable!("has a way of its own, because jobs share accelerators"),
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
         };
         *group += info.trees;

@@ -144,6 +144,7 @@ fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
         collisions: counters.collisions,
         resends_passed: counters.resends_passed,
         slots_abandoned: counters.slots_abandoned,
+        ecn_marks: counters.ecn_marks,
         sums_up: counters.sums_up,
         sums_again: counters.sums_again,
         queries_up: counters.queries_up,

@@ -310,6 +310,7 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.collisions += part.collisions;
     sum.resends_passed += part.resends_passed;
     sum.slots_abandoned += part.slots_abandoned;
+    sum.ecn_marks += part.ecn_marks;
     sum.sums_up += part.sums_up;
     sum.sums_again += part.sums_again;
     sum.queries_up += part.queries_up;

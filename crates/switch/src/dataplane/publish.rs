@@ -60,6 +60,7 @@ pub(super) fn total(
         collisions: atp.collisions,
         resends_passed: atp.resends,
         slots_abandoned: atp.abandoned,
+        ecn_marks: atp.marks,
         drops: by_reason(&drops),
         ..carrying.without(net)
     }
@@ -119,6 +120,7 @@ pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> T
         collisions: counters.collisions,
         resends_passed: counters.resends,
         slots_abandoned: counters.abandoned,
+        ecn_marks: counters.marks,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }

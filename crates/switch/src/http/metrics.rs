@@ -13,6 +13,7 @@
 //! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
 //! | `fanin_switch_collisions_total`, `…_resends_passed_total` | packets | | ATP: passed on to the server |
 //! | `fanin_switch_slots_abandoned_total` | slots | | ATP: taken back by their age |
+//! | `fanin_switch_ecn_marks_total` | packets | | ATP: met a long queue behind the switch |
 //! | `fanin_switch_sums_up_total`, `…_sums_again_total`, `…_queries_up_total` | packets | | SwitchML below a root: sent up |
 //! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
 //! | `fanin_switch_data_path_info` | 1 | `data_path`, `interfaces`, `reason` | who receives datagrams, and why not XDP |
@@ -47,7 +48,7 @@ struct CounterFamily {
     read: fn(&DataplaneCounters) -> u64,
 }
 
-const COUNTERS: [CounterFamily; 13] = [
+const COUNTERS: [CounterFamily; 14] = [
     CounterFamily {
         name: "received_datagrams",
         help: "UDP datagrams received",
@@ -102,6 +103,12 @@ const COUNTERS: [CounterFamily; 13] = [
         help: "ATP: slots taken from a chunk that nobody had touched for long",
         unit: None,
         read: |counters| counters.slots_abandoned,
+    },
+    CounterFamily {
+        name: "ecn_marks",
+        help: "ATP: packets that met a long queue behind this switch and were marked for it",
+        unit: None,
+        read: |counters| counters.ecn_marks,
     },
     CounterFamily {
         name: "sums_up",

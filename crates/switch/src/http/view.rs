@@ -1,9 +1,9 @@
 //! `/api/status` as JSON: what `Status` says over gRPC, with names for enumerations. Fields are only ever added.
 
-use fanin_control::WireFormat;
 use fanin_control::proto::{
     Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
 };
+use fanin_control::{Algorithm, WireFormat};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -36,6 +36,7 @@ pub(super) struct TrafficView {
     collisions: u64,
     resends_passed: u64,
     slots_abandoned: u64,
+    ecn_marks: u64,
     sums_up: u64,
     sums_again: u64,
     queries_up: u64,
@@ -61,6 +62,9 @@ struct JobView {
     slots_per_lane: u32,
     element_count_max: u32,
     wire_format: &'static str,
+    algorithm: &'static str,
+    lost_ranks: Vec<u32>,
+    replacements: Vec<u32>,
     data_path: &'static str,
     data_path_reason: String,
     checksum: bool,
@@ -132,6 +136,7 @@ impl From<DataplaneCounters> for TrafficView {
             collisions: counters.collisions,
             resends_passed: counters.resends_passed,
             slots_abandoned: counters.slots_abandoned,
+            ecn_marks: counters.ecn_marks,
             sums_up: counters.sums_up,
             sums_again: counters.sums_again,
             queries_up: counters.queries_up,
@@ -145,6 +150,9 @@ impl From<JobStatus> for JobView {
         Self {
             state: job_state(job.state()),
             wire_format: wire_format(job.wire_format()),
+            algorithm: if job.algorithm() == Algorithm::Atp { "atp" } else { "switchml" },
+            lost_ranks: job.atp.iter().flat_map(|atp| atp.lost.iter().copied()).collect(),
+            replacements: job.replacements.iter().map(|worker| worker.rank).collect(),
             data_path: data_path(job.data_path()),
             data_path_reason: job.data_path_reason,
             checksum: job.checksum.unwrap_or(true),
