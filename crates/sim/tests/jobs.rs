@@ -102,6 +102,7 @@ count = 2
 placement = 'random'
 workers = 4
 scheme = 'atp'
+trees = 4
 start_ms = 1.0
 [atp]
 slots = 24

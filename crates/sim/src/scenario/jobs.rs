@@ -52,7 +52,7 @@ pub struct JobSection {
     pub start_ms: Range<f64>,
     /// Iterations; without, it goes on to the end.
     pub iterations: Option<u32>,
-    /// Trees that blocks are spread over, as far as there are roots for them.
+    /// Trees that blocks are spread over, as far as there are roots for them: ATP's only root is beside the server.
     #[serde(default = "one")]
     pub trees: u32,
     /// Slots of each tree: the window. PANAMA: most packets out in a tree.
@@ -290,7 +290,6 @@ impl<'a> Installer<'a> {
         shared: &mut BTreeMap<usize, atp::Shared>,
     ) -> anyhow::Result<()> {
         let info = JobInfo { trees: 1, ..drawn.info };
-        ensure!(section.trees == 1, "trees = {}: an ATP job has one tree", section.trees);
         let server = section.server.map_or_else(|| placer.server(&info.hosts), Ok)?;
         ensure!(
             u32::from(server) < plan.fabric.host_count && !info.hosts.contains(&server),

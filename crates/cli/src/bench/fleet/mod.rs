@@ -19,6 +19,8 @@ use super::process::{Process, ask_all, check_interrupted};
 use crate::net::Link;
 use places::{Place, own_command, start_ranks};
 
+pub use places::python;
+
 pub use job::{Algorithm, Format, Job, Joined, REGISTERED_MEMORY, SHARED_MEMORY, Transport};
 pub use stage::Stage;
 pub use torch::TorchRanks;
