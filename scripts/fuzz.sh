@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:?"usage: scripts/fuzz.sh SECONDS [TARGET]"}
-targets=${2:-"parse operations atp_parse atp_operations racks_operations"}
+targets=${2:-"parse operations atp_parse atp_operations racks_operations panama_parse"}
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 # Naming the target keeps the flags off build scripts, which must not be instrumented.

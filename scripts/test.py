@@ -129,7 +129,7 @@ STEPS = [
     Step(
         "canary-second",
         cargo_test("--package", "fanin-harness", "--features", "canary-second", "--test", "canary_second"),
-        "so are those in ATP's server and in SwitchML's leaf",
+        "so are those in ATP's server, in SwitchML's leaf and in PANAMA's switch",
         holds_tests=True,
     ),
     Step(

@@ -80,6 +80,7 @@ fn to_the_switch(wire_format: WireFormat, packet: &[u8]) {
         slots_per_lane: 2,
         element_count_max: ELEMENTS,
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         wire_format,
     };
     switch.install(job).expect("a valid job");

@@ -57,6 +57,16 @@ const bit<8> FANIN_ATP_FAN_IN_MAX = 32;
 const bit<32> FANIN_ATP_SCALE = 100000000;
 // Packets that a worker may have out at the start (ATP §3.7).
 const bit<32> FANIN_ATP_WINDOW_INITIAL = 200;
+// First two bytes of every PANAMA datagram.
+const bit<16> FANIN_PANAMA_MAGIC = 0xFA93;
+// Most ports of one switch: the bits of its ports bitmap (PANAMA §5).
+const bit<8> FANIN_PANAMA_PORT_COUNT_MAX = 64;
+// Most aggregation trees of one job.
+const bit<8> FANIN_PANAMA_TREE_COUNT_MAX = 64;
+// Packets that a worker may have out in a tree at the start (PANAMA Fig. 5).
+const bit<32> FANIN_PANAMA_CWND_INITIAL = 2;
+// Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5).
+const bit<32> FANIN_PANAMA_SSTHRESH_INITIAL = 64;
 // First UDP destination port of the p4app-switchML format.
 const bit<16> FANIN_P4APP_PORT_BASE = 0xBEE0;
 // UDP ports of the p4app-switchML format (mask 0xFFF0).
@@ -89,6 +99,28 @@ const bit<8> FANIN_ELEMENT_FORMAT_FLOAT16 = 1;
 const bit<8> FANIN_ELEMENT_FORMAT_BFLOAT16 = 2;
 // 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
 const bit<8> FANIN_ELEMENT_FORMAT_INT8 = 3;
+// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_FLOAT32 = 4;
+// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_FLOAT16 = 5;
+// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+const bit<8> FANIN_ELEMENT_FORMAT_RAW_BFLOAT16 = 6;
+// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+const bit<8> FANIN_ELEMENT_FORMAT_FIXED32 = 7;
+// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+const bit<8> FANIN_ACCUMULATOR_BLOCK_FIXED = 0;
+// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+const bit<8> FANIN_ACCUMULATOR_STATIC_FIXED = 1;
+// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+const bit<8> FANIN_ACCUMULATOR_FPISA = 2;
+// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+const bit<8> FANIN_ACCUMULATOR_FPISA_A = 3;
+// Floats by table look-ups: raw elements (Libra §3.5).
+const bit<8> FANIN_ACCUMULATOR_LOG_TABLE = 4;
+// Native float addition in order of arrival: raw elements (PANAMA §4).
+const bit<8> FANIN_ACCUMULATOR_IEEE = 5;
+// The exact sum, rounded once, whatever the order: raw elements.
+const bit<8> FANIN_ACCUMULATOR_EXACT = 6;
 // Sum.
 const bit<8> FANIN_OPERATOR_ADD = 0;
 // Largest, as signed 32-bit integers.
@@ -119,6 +151,18 @@ const bit<8> FANIN_ATP_ELEMENT_FORMAT_INT32 = 0;
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FIXED32 = 1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FLOAT32 = 2;
+// Up: a worker's elements, or the sum of everything below a switch.
+const bit<8> FANIN_PANAMA_KIND_CONTRIBUTION = 1;
+// Down: the sum over all workers of the tree.
+const bit<8> FANIN_PANAMA_KIND_RESULT = 2;
+// Down: a Contribution was not used; `detail` says why.
+const bit<8> FANIN_PANAMA_KIND_REFUSAL = 3;
+// IEEE binary32, big-endian.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_FLOAT32 = 0;
+// IEEE binary16, big-endian; each switch rounds its sum to it.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_FLOAT16 = 1;
+// bfloat16, big-endian; each switch rounds its sum to it.
+const bit<8> FANIN_PANAMA_ELEMENT_FORMAT_BFLOAT16 = 2;
 // 128 bytes, 32 elements.
 const bit<8> FANIN_P4APP_SIZE_ELEMENTS32 = 0;
 // 256 bytes, 64 elements.
@@ -173,6 +217,8 @@ const bit<8> FANIN_DROP_JOB_DRAINING = 20;
 const bit<8> FANIN_DROP_SLOT_BUSY = 21;
 // ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
 const bit<8> FANIN_DROP_PARTIAL_OVERLAP = 22;
+// PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
+const bit<8> FANIN_DROP_BUFFER_FULL = 23;
 
 // fanin datagram, version 1, 40 bytes.
 header fanin_h {
@@ -243,6 +289,30 @@ header atp_h {
     bit<8> detail;
     bit<16> destination;
     bit<32> echo;
+    bit<32> checksum;
+}
+
+// PANAMA datagram, version 1, 40 bytes.
+header panama_h {
+    bit<16> magic;
+    bit<8> version;
+    bit<8> kind;
+    bit<32> job_id;
+    bit<32> job_token;
+    bit<32> vid;
+    bit<32> awaited_vid;
+    bit<32> collective_tag;
+    bit<8> tree;
+    bit<5> unused_flags;
+    bit<1> resend;
+    bit<1> ecn;
+    bit<1> fin;
+    bit<16> cwnd_cap;
+    bit<16> worker_count;
+    bit<16> worker_rank;
+    bit<16> element_count;
+    bit<8> element_format;
+    bit<8> detail;
     bit<32> checksum;
 }
 

@@ -17,6 +17,7 @@ class FaninTimeout(FaninError):
 
 class Outcome:
     non_finite_blocks: int
+    overflowed_elements: int
     chunks: int
     elapsed_s: float
     missing_least: int
@@ -63,6 +64,8 @@ class Session:
         on_peer_loss: str = "fail",
         replace: bool = False,
         stragglers: str = "wait",
+        accumulator: str | None = None,
+        tolerance: float | None = None,
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
     def submit(
@@ -108,4 +111,13 @@ class LocalSwitch:
     def start(bind: str = "127.0.0.1") -> LocalSwitch: ...
     def stop(self, drain_s: float = 0.0) -> None: ...
 
+class Accumulator:
+    """One way of adding tensors of one process; see ``fanin.numerics``."""
+
+    def __init__(self, name: str, dtype: str, workers: int) -> None: ...
+    def sum(self, tensors: list[bytes]) -> bytes:
+        """The sum of tensors, each as little-endian float32."""
+    def counts(self) -> dict[str, int]: ...
+
+def accumulator_names() -> list[str]: ...
 def main(arguments: list[str]) -> int: ...

@@ -58,6 +58,16 @@ ATP_SCALE = 100000000
 """Fixed32 counts units of one over this (ATP §3.8)."""
 ATP_WINDOW_INITIAL = 200
 """Packets that a worker may have out at the start (ATP §3.7)."""
+PANAMA_MAGIC = 0xFA93
+"""First two bytes of every PANAMA datagram."""
+PANAMA_PORT_COUNT_MAX = 64
+"""Most ports of one switch: the bits of its ports bitmap (PANAMA §5)."""
+PANAMA_TREE_COUNT_MAX = 64
+"""Most aggregation trees of one job."""
+PANAMA_CWND_INITIAL = 2
+"""Packets that a worker may have out in a tree at the start (PANAMA Fig. 5)."""
+PANAMA_SSTHRESH_INITIAL = 64
+"""Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5)."""
 P4APP_PORT_BASE = 0xBEE0
 """First UDP destination port of the p4app-switchML format."""
 P4APP_PORT_COUNT = 16
@@ -141,6 +151,28 @@ ATP_FIELDS = {
 }
 """ATP datagram, version 1."""
 
+PANAMA_HEADER_BYTES = 40
+PANAMA_FIELDS = {
+    "magic": Field(0, 2, False),
+    "version": Field(2, 1, False),
+    "kind": Field(3, 1, False),
+    "job_id": Field(4, 4, False),
+    "job_token": Field(8, 4, False),
+    "vid": Field(12, 4, False),
+    "awaited_vid": Field(16, 4, False),
+    "collective_tag": Field(20, 4, False),
+    "tree": Field(24, 1, False),
+    "flags": Field(25, 1, False),
+    "cwnd_cap": Field(26, 2, False),
+    "worker_count": Field(28, 2, False),
+    "worker_rank": Field(30, 2, False),
+    "element_count": Field(32, 2, False),
+    "element_format": Field(34, 1, False),
+    "detail": Field(35, 1, False),
+    "checksum": Field(36, 4, False),
+}
+"""PANAMA datagram, version 1."""
+
 
 class Kind(IntEnum):
     """What a fanin datagram is."""
@@ -172,6 +204,33 @@ class ElementFormat(IntEnum):
     """bfloat16, big-endian, block-scaled to whole numbers, which the switch sums as 32-bit integers."""
     INT8 = 3
     """8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`."""
+    RAW_FLOAT32 = 4
+    """IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    RAW_FLOAT16 = 5
+    """IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    RAW_BFLOAT16 = 6
+    """bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it."""
+    FIXED32 = 7
+    """Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8)."""
+
+
+class Accumulator(IntEnum):
+    """How a job's switch adds sums of floats (spec/NUMERICS.md). The controller tells it in JoinRequest and JoinResponse; no datagram carries it."""
+
+    BLOCK_FIXED = 0
+    """Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements."""
+    STATIC_FIXED = 1
+    """Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8)."""
+    FPISA = 2
+    """Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3)."""
+    FPISA_A = 3
+    """Floats in integer registers that are not shifted: raw elements (FPISA §4.3)."""
+    LOG_TABLE = 4
+    """Floats by table look-ups: raw elements (Libra §3.5)."""
+    IEEE = 5
+    """Native float addition in order of arrival: raw elements (PANAMA §4)."""
+    EXACT = 6
+    """The exact sum, rounded once, whatever the order: raw elements."""
 
 
 class Operator(IntEnum):
@@ -222,6 +281,28 @@ class AtpElementFormat(IntEnum):
     """Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8)."""
     FLOAT32 = 2
     """IEEE binary32, big-endian: only the server adds them, after saturation."""
+
+
+class PanamaKind(IntEnum):
+    """What a PANAMA datagram is."""
+
+    CONTRIBUTION = 1
+    """Up: a worker's elements, or the sum of everything below a switch."""
+    RESULT = 2
+    """Down: the sum over all workers of the tree."""
+    REFUSAL = 3
+    """Down: a Contribution was not used; `detail` says why."""
+
+
+class PanamaElementFormat(IntEnum):
+    """How elements of a PANAMA datagram are coded; switches add them as floats of 32 bits (PANAMA §5)."""
+
+    FLOAT32 = 0
+    """IEEE binary32, big-endian."""
+    FLOAT16 = 1
+    """IEEE binary16, big-endian; each switch rounds its sum to it."""
+    BFLOAT16 = 2
+    """bfloat16, big-endian; each switch rounds its sum to it."""
 
 
 class P4appSize(IntEnum):
@@ -286,6 +367,8 @@ class DropReason(IntEnum):
     """XDP: another processor held the slot too long; the packet was not counted."""
     PARTIAL_OVERLAP = 22
     """ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."""
+    BUFFER_FULL = 23
+    """PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for."""
 
 
 DROP_REASON_HINTS = {
@@ -312,5 +395,6 @@ DROP_REASON_HINTS = {
     DropReason.JOB_DRAINING: "Let the job finish on another switch; the drain was asked for by the switch's operator.",
     DropReason.SLOT_BUSY: "The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them.",
     DropReason.PARTIAL_OVERLAP: "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.",
+    DropReason.BUFFER_FULL: "Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more.",
 }
 """What a person can do about each reason."""

@@ -112,6 +112,8 @@ def session_settings(config: Config) -> dict[str, Any]:
         "switch_name": config.switch_name,
         "on_peer_loss": config.on_peer_loss,
         "stragglers": config.stragglers,
+        "accumulator": config.accumulator,
+        "tolerance": config.tolerance,
     }
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fanin._fanin import Outcome, Session
 
 #: Counters that the worker runtime keeps for each kind of collective.
-_RUNTIME_COUNTERS = ("failed", "timeouts", "chunks", "non_finite_blocks", "seconds_in_flight")
+_RUNTIME_COUNTERS = ("failed", "timeouts", "chunks", "non_finite_blocks", "overflowed_elements", "seconds_in_flight")
 #: Counters of a session's packets, which cannot be told apart by kind of collective.
 _PACKET_COUNTERS = (
     "resends",
@@ -257,8 +257,14 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
             f"{row['switch_bytes'] / 1e6:>12.3f}{row['shared_bytes'] / 1e6:>12.3f}"
             f"{row['non_finite_blocks']:>12}{row['failed']:>8}{row['timeouts']:>10}"
         )
+        if row["overflowed_elements"]:
+            count = row["overflowed_elements"]
+            lines.append(f"      {count} elements left the accumulator's format; their blocks were sent again")
         lines += [f"      {count} fell back: {reason}" for reason, count in row["reasons"].items()]
     packets = group["packets"]
+    accumulators = sorted({session["accumulator"] for session in group["sessions"]})
+    if accumulators:
+        lines.append(f"  accumulator: {', '.join(accumulators)}")
     lines.append(
         f"  packets: {packets['datagrams_sent']} sent ({packets['bytes_sent'] / 1e6:.3f} MB), "
         f"{packets['datagrams_received']} received, {packets['resends']} contributions resent"

@@ -18,6 +18,8 @@ WORLDS = {
     "shared-4": (4, {"FANIN_TRANSPORT": "auto"}),
     "hosts-4": (4, {"FANIN_TRANSPORT": "auto", "FANIN_HOST_KEY": "{host}"}),
     "atp-4": (4, {"FANIN_ALGORITHM": "atp"}),
+    # Gradients as they lie in memory, added in registers.
+    "fpisa-2": (2, {"FANIN_ACCUMULATOR": "fpisa"}),
     "backend-2": (2, {"TEST_BACKEND": "cpu:fanin,cuda:gloo"}),
 }
 

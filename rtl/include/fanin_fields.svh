@@ -59,6 +59,16 @@ localparam logic [7:0] ATP_FAN_IN_MAX = 8'd32;
 localparam logic [31:0] ATP_SCALE = 32'd100000000;
 // Packets that a worker may have out at the start (ATP §3.7).
 localparam logic [31:0] ATP_WINDOW_INITIAL = 32'd200;
+// First two bytes of every PANAMA datagram.
+localparam logic [15:0] PANAMA_MAGIC = 16'hFA93;
+// Most ports of one switch: the bits of its ports bitmap (PANAMA §5).
+localparam logic [7:0] PANAMA_PORT_COUNT_MAX = 8'd64;
+// Most aggregation trees of one job.
+localparam logic [7:0] PANAMA_TREE_COUNT_MAX = 8'd64;
+// Packets that a worker may have out in a tree at the start (PANAMA Fig. 5).
+localparam logic [31:0] PANAMA_CWND_INITIAL = 32'd2;
+// Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5).
+localparam logic [31:0] PANAMA_SSTHRESH_INITIAL = 32'd64;
 // First UDP destination port of the p4app-switchML format.
 localparam logic [15:0] P4APP_PORT_BASE = 16'hBEE0;
 // UDP ports of the p4app-switchML format (mask 0xFFF0).
@@ -91,6 +101,28 @@ localparam logic [7:0] ELEMENT_FORMAT_FLOAT16 = 8'd1;
 localparam logic [7:0] ELEMENT_FORMAT_BFLOAT16 = 8'd2;
 // 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
 localparam logic [7:0] ELEMENT_FORMAT_INT8 = 8'd3;
+// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_FLOAT32 = 8'd4;
+// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_FLOAT16 = 8'd5;
+// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+localparam logic [7:0] ELEMENT_FORMAT_RAW_BFLOAT16 = 8'd6;
+// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+localparam logic [7:0] ELEMENT_FORMAT_FIXED32 = 8'd7;
+// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+localparam logic [7:0] ACCUMULATOR_BLOCK_FIXED = 8'd0;
+// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+localparam logic [7:0] ACCUMULATOR_STATIC_FIXED = 8'd1;
+// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+localparam logic [7:0] ACCUMULATOR_FPISA = 8'd2;
+// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+localparam logic [7:0] ACCUMULATOR_FPISA_A = 8'd3;
+// Floats by table look-ups: raw elements (Libra §3.5).
+localparam logic [7:0] ACCUMULATOR_LOG_TABLE = 8'd4;
+// Native float addition in order of arrival: raw elements (PANAMA §4).
+localparam logic [7:0] ACCUMULATOR_IEEE = 8'd5;
+// The exact sum, rounded once, whatever the order: raw elements.
+localparam logic [7:0] ACCUMULATOR_EXACT = 8'd6;
 // Sum.
 localparam logic [7:0] OPERATOR_ADD = 8'd0;
 // Largest, as signed 32-bit integers.
@@ -121,6 +153,18 @@ localparam logic [7:0] ATP_ELEMENT_FORMAT_INT32 = 8'd0;
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FIXED32 = 8'd1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FLOAT32 = 8'd2;
+// Up: a worker's elements, or the sum of everything below a switch.
+localparam logic [7:0] PANAMA_KIND_CONTRIBUTION = 8'd1;
+// Down: the sum over all workers of the tree.
+localparam logic [7:0] PANAMA_KIND_RESULT = 8'd2;
+// Down: a Contribution was not used; `detail` says why.
+localparam logic [7:0] PANAMA_KIND_REFUSAL = 8'd3;
+// IEEE binary32, big-endian.
+localparam logic [7:0] PANAMA_ELEMENT_FORMAT_FLOAT32 = 8'd0;
+// IEEE binary16, big-endian; each switch rounds its sum to it.
+localparam logic [7:0] PANAMA_ELEMENT_FORMAT_FLOAT16 = 8'd1;
+// bfloat16, big-endian; each switch rounds its sum to it.
+localparam logic [7:0] PANAMA_ELEMENT_FORMAT_BFLOAT16 = 8'd2;
 // 128 bytes, 32 elements.
 localparam logic [7:0] P4APP_SIZE_ELEMENTS32 = 8'd0;
 // 256 bytes, 64 elements.
@@ -175,6 +219,8 @@ localparam logic [7:0] DROP_JOB_DRAINING = 8'd20;
 localparam logic [7:0] DROP_SLOT_BUSY = 8'd21;
 // ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more.
 localparam logic [7:0] DROP_PARTIAL_OVERLAP = 8'd22;
+// PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
+localparam logic [7:0] DROP_BUFFER_FULL = 8'd23;
 
 // fanin datagram, version 1.
 localparam int FANIN_HEADER_BYTES = 40;
@@ -250,6 +296,31 @@ typedef struct packed {
     logic [31:0] echo;
     logic [31:0] checksum;
 } atp_header_t;
+
+// PANAMA datagram, version 1.
+localparam int PANAMA_HEADER_BYTES = 40;
+typedef struct packed {
+    logic [15:0] magic;
+    logic [7:0] version;
+    logic [7:0] kind;
+    logic [31:0] job_id;
+    logic [31:0] job_token;
+    logic [31:0] vid;
+    logic [31:0] awaited_vid;
+    logic [31:0] collective_tag;
+    logic [7:0] tree;
+    logic [4:0] unused_flags;
+    logic [0:0] resend;
+    logic [0:0] ecn;
+    logic [0:0] fin;
+    logic [15:0] cwnd_cap;
+    logic [15:0] worker_count;
+    logic [15:0] worker_rank;
+    logic [15:0] element_count;
+    logic [7:0] element_format;
+    logic [7:0] detail;
+    logic [31:0] checksum;
+} panama_header_t;
 
 endpackage
 

@@ -56,6 +56,16 @@
 #define FANIN_ATP_SCALE 100000000
 /* Packets that a worker may have out at the start (ATP §3.7). */
 #define FANIN_ATP_WINDOW_INITIAL 200
+/* First two bytes of every PANAMA datagram. */
+#define FANIN_PANAMA_MAGIC 0xFA93
+/* Most ports of one switch: the bits of its ports bitmap (PANAMA §5). */
+#define FANIN_PANAMA_PORT_COUNT_MAX 64
+/* Most aggregation trees of one job. */
+#define FANIN_PANAMA_TREE_COUNT_MAX 64
+/* Packets that a worker may have out in a tree at the start (PANAMA Fig. 5). */
+#define FANIN_PANAMA_CWND_INITIAL 2
+/* Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5). */
+#define FANIN_PANAMA_SSTHRESH_INITIAL 64
 /* First UDP destination port of the p4app-switchML format. */
 #define FANIN_P4APP_PORT_BASE 0xBEE0
 /* UDP ports of the p4app-switchML format (mask 0xFFF0). */
@@ -88,6 +98,28 @@
 #define FANIN_ELEMENT_FORMAT_BFLOAT16 2
 /* 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`. */
 #define FANIN_ELEMENT_FORMAT_INT8 3
+/* IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it. */
+#define FANIN_ELEMENT_FORMAT_RAW_FLOAT32 4
+/* IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it. */
+#define FANIN_ELEMENT_FORMAT_RAW_FLOAT16 5
+/* bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it. */
+#define FANIN_ELEMENT_FORMAT_RAW_BFLOAT16 6
+/* Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8). */
+#define FANIN_ELEMENT_FORMAT_FIXED32 7
+/* Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements. */
+#define FANIN_ACCUMULATOR_BLOCK_FIXED 0
+/* Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8). */
+#define FANIN_ACCUMULATOR_STATIC_FIXED 1
+/* Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3). */
+#define FANIN_ACCUMULATOR_FPISA 2
+/* Floats in integer registers that are not shifted: raw elements (FPISA §4.3). */
+#define FANIN_ACCUMULATOR_FPISA_A 3
+/* Floats by table look-ups: raw elements (Libra §3.5). */
+#define FANIN_ACCUMULATOR_LOG_TABLE 4
+/* Native float addition in order of arrival: raw elements (PANAMA §4). */
+#define FANIN_ACCUMULATOR_IEEE 5
+/* The exact sum, rounded once, whatever the order: raw elements. */
+#define FANIN_ACCUMULATOR_EXACT 6
 /* Sum. */
 #define FANIN_OPERATOR_ADD 0
 /* Largest, as signed 32-bit integers. */
@@ -118,6 +150,18 @@
 #define FANIN_ATP_ELEMENT_FORMAT_FIXED32 1
 /* IEEE binary32, big-endian: only the server adds them, after saturation. */
 #define FANIN_ATP_ELEMENT_FORMAT_FLOAT32 2
+/* Up: a worker's elements, or the sum of everything below a switch. */
+#define FANIN_PANAMA_KIND_CONTRIBUTION 1
+/* Down: the sum over all workers of the tree. */
+#define FANIN_PANAMA_KIND_RESULT 2
+/* Down: a Contribution was not used; `detail` says why. */
+#define FANIN_PANAMA_KIND_REFUSAL 3
+/* IEEE binary32, big-endian. */
+#define FANIN_PANAMA_ELEMENT_FORMAT_FLOAT32 0
+/* IEEE binary16, big-endian; each switch rounds its sum to it. */
+#define FANIN_PANAMA_ELEMENT_FORMAT_FLOAT16 1
+/* bfloat16, big-endian; each switch rounds its sum to it. */
+#define FANIN_PANAMA_ELEMENT_FORMAT_BFLOAT16 2
 /* 128 bytes, 32 elements. */
 #define FANIN_P4APP_SIZE_ELEMENTS32 0
 /* 256 bytes, 64 elements. */
@@ -172,8 +216,10 @@
 #define FANIN_DROP_SLOT_BUSY 21
 /* ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more. */
 #define FANIN_DROP_PARTIAL_OVERLAP 22
+/* PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for. */
+#define FANIN_DROP_BUFFER_FULL 23
 /* Drop reasons, and a bit for each that is answered by a Refusal. */
-#define FANIN_DROP_COUNT 23
+#define FANIN_DROP_COUNT 24
 #define FANIN_DROP_REFUSED 0x10ef80
 
 /* fanin datagram, version 1. */
@@ -275,5 +321,35 @@ struct atp_header {
 #define ATP_OPERATOR_MASK 0xf
 #define ATP_ELEMENT_FORMAT_SHIFT 0
 #define ATP_ELEMENT_FORMAT_MASK 0xf
+
+/* PANAMA datagram, version 1. */
+#define PANAMA_HEADER_BYTES 40
+struct panama_header {
+    __u16 magic;
+    __u8 version;
+    __u8 kind;
+    __u32 job_id;
+    __u32 job_token;
+    __u32 vid;
+    __u32 awaited_vid;
+    __u32 collective_tag;
+    __u8 tree;
+    __u8 flags;
+    __u16 cwnd_cap;
+    __u16 worker_count;
+    __u16 worker_rank;
+    __u16 element_count;
+    __u8 element_format;
+    __u8 detail;
+    __u32 checksum;
+};
+#define PANAMA_UNUSED_FLAGS_SHIFT 3
+#define PANAMA_UNUSED_FLAGS_MASK 0x1f
+#define PANAMA_RESEND_SHIFT 2
+#define PANAMA_RESEND_MASK 0x1
+#define PANAMA_ECN_SHIFT 1
+#define PANAMA_ECN_MASK 0x1
+#define PANAMA_FIN_SHIFT 0
+#define PANAMA_FIN_MASK 0x1
 
 #endif

@@ -6,7 +6,7 @@ use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use fanin_control::Algorithm;
-use fanin_control::proto::{DataPath, JobState, JobStatus, RelayPart, StatusResponse, WorkerState};
+use fanin_control::proto::{DataPath, DataplaneCounters, JobState, JobStatus, RelayPart, StatusResponse, WorkerState};
 
 use crate::connection::Connection;
 
@@ -94,7 +94,8 @@ fn jobs(jobs: &[JobStatus]) -> Table {
         "received",
         "sent",
         "resends",
-        "collisions",
+        "past slots",
+        "ECN marks",
         "drops",
     ]);
     for job in jobs {
@@ -112,7 +113,8 @@ fn jobs(jobs: &[JobStatus]) -> Table {
             format!("{:.1} MB", counters.received_bytes as f64 / 1e6),
             format!("{:.1} MB", counters.sent_bytes as f64 / 1e6),
             (counters.resends_answered + counters.resends_passed).to_string(),
-            counters.collisions.to_string(),
+            past_slots(job, &counters),
+            if job.algorithm() == Algorithm::Atp { counters.ecn_marks.to_string() } else { String::new() },
             counters.drops.iter().map(|drop| format!("{} {}", drop.reason, drop.count)).collect::<Vec<_>>().join(", "),
         ]);
     }
@@ -129,6 +131,16 @@ fn passes_on(job: &JobStatus, part: &RelayPart) -> String {
         text += &format!(", {sums} sums sent up, {again} again, {queries} questions");
     }
     text
+}
+
+/// ATP: the share of its Fragments that went to the server without a slot, and how many of these collided.
+fn past_slots(job: &JobStatus, counters: &DataplaneCounters) -> String {
+    let past = counters.collisions + counters.resends_passed;
+    let all = counters.contributions + past;
+    if job.algorithm() != Algorithm::Atp || all == 0 {
+        return String::new();
+    }
+    format!("{:.1} %, {} collisions", 100.0 * past as f64 / all as f64, counters.collisions)
 }
 
 /// Ranks that a job goes on without, and who waits to take their places.

@@ -114,6 +114,7 @@ fn explain_switchml(topology: &Topology, beside: &[usize], arguments: &CheckArgu
         lane_count: *lanes,
         wire_format: WireFormat::FaninV1,
         algorithm: Algorithm::Switchml,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         absences: Absences::default(),
     };
     let mib = slot_memory_bytes(&shape, *slots, *elements) as f64 / f64::from(1 << 20);

@@ -110,3 +110,36 @@ fn libra_s_table_is_printed_beside_ours_and_becomes_a_page() {
     let page = text(&fanin(&["reproduce", "libra", "--markdown"]).stdout);
     assert!(page.starts_with("# The Libra paper's numbers") && page.contains("## table2"), "{page}");
 }
+
+#[test]
+fn number_formats_are_shown_on_recordings_and_on_this_machine() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/gradients/mnist-small-4");
+    for (paper, experiment, words) in [
+        ("fpisa", "fig7", "mnist-small-4, early: elements with a ratio below 2^7, 4 workers"),
+        ("fpisa", "fig8", "fpisa-a-safe, final: overwrites, left shifts"),
+        ("switchml", "theorems", "fanin's f, a power of two: largest error over n / f, n = 4"),
+    ] {
+        let output = fanin(&["reproduce", paper, experiment, "--gradients", recording]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(words), "{words} in\n{}", text(&output.stdout));
+    }
+    for experiment in ["fig6", "fig10"] {
+        let output = fanin(&["reproduce", "fpisa", experiment, "--quick", "--markdown"]);
+        assert_eq!(output.status.code(), Some(2), "a page of quick numbers would mislead");
+        let output = fanin(&["reproduce", "fpisa", experiment, "--quick"]);
+        assert!(text(&output.stdout).contains("in the cache"), "{}", text(&output.stdout));
+    }
+    let output = fanin(&["reproduce", "fpisa", "fig9", "--gradients", recording]);
+    assert!(text(&output.stderr).contains("only these experiments read --gradients: fig7, fig8"));
+}
+
+#[test]
+fn integers_float32_and_float16_are_summed_right_over_links() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: network namespaces need root");
+        return;
+    }
+    let output = fanin(&["reproduce", "switchml", "fig12", "--quick"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("time of float16 on the wire / of integers"), "{}", text(&output.stdout));
+}

@@ -3,6 +3,7 @@
 //! Inputs are functions of a seed, so neither workers nor the oracle keep
 //! tensors: each asks for the element it needs.
 
+use fanin_numeric::float16;
 use fanin_protocol::switchml::{BlockId, Participants, Shape, Submission};
 use fanin_wire::{ElementFormat, Operator};
 
@@ -34,7 +35,7 @@ pub enum Kind {
 pub enum Data {
     /// 32-bit words, combined as they are.
     Words,
-    /// binary32 numbers, scaled by an agreed exponent.
+    /// Numbers that are summed.
     Floats {
         /// Chance of an infinity or a NaN per element.
         non_finite_ppm: u32,
@@ -92,7 +93,7 @@ impl Collective {
             receivers,
             operator: self.operator,
             element_format: self.element_format,
-            scaled: self.is_scaled(),
+            scaled: self.is_float() && self.element_format.is_block_scaled(),
         }
     }
 
@@ -116,8 +117,8 @@ impl Collective {
         matches!(self.kind, Kind::ReduceScatter | Kind::AllGather)
     }
 
-    /// Whether its blocks are scaled by an agreed exponent.
-    pub fn is_scaled(&self) -> bool {
+    /// Whether it is a sum of floats.
+    pub fn is_float(&self) -> bool {
         matches!(self.data, Data::Floats { .. })
     }
 
@@ -153,7 +154,7 @@ impl Collective {
         self.bits(rank, shard, element) as i32
     }
 
-    /// A worker's element, as a number. Magnitudes change from block to
+    /// A worker's element, as a number, of the 16-bit type if those travel as they are. Magnitudes change from block to
     /// block and from worker to worker, so that exponents must be agreed on.
     pub fn number(&self, rank: u16, shard: u16, element: u64) -> f32 {
         let Data::Floats { non_finite_ppm } = self.data else { return 0.0 };
@@ -169,7 +170,12 @@ impl Collective {
             _ => 110 + (magnitude >> 8) % 30,
         };
         let sign_and_fraction = bits as u32 & 0x807f_ffff;
-        f32::from_bits(sign_and_fraction | (exponent as u32) << 23)
+        let number = f32::from_bits(sign_and_fraction | (exponent as u32) << 23);
+        match self.element_format {
+            ElementFormat::RawFloat16 => float16::f16_to_f32(float16::f32_to_f16(number)),
+            ElementFormat::RawBfloat16 => float16::bf16_to_f32(float16::f32_to_bf16(number)),
+            _ => number,
+        }
     }
 
     fn bits(&self, rank: u16, shard: u16, element: u64) -> u64 {

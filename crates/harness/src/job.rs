@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use fanin_protocol::switchml::{JobConfig, WireFormat, WorkerConfig};
 use fanin_protocol::time::{Span, Time};
+use fanin_wire::Accumulator;
 
 use crate::collective::Collective;
 
@@ -65,6 +66,8 @@ pub struct JobPlan {
     pub element_count_max: u16,
     /// Layout of the datagrams.
     pub wire_format: WireFormat,
+    /// How the switch adds floats.
+    pub accumulator: Accumulator,
     /// What it runs, in order.
     pub collectives: Vec<Rc<Collective>>,
     /// When the job is installed.
@@ -90,6 +93,7 @@ impl JobPlan {
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
             has_checksum: true,
+            accumulator: self.accumulator,
             wire_format: self.wire_format,
         }
     }

@@ -3,12 +3,14 @@
 //! * [`cluster`] runs whole clusters — workers, links, one switch program,
 //!   virtual time — from a seed and checks every step (`--bin swarm`).
 //! * [`atp`] does the same for ATP, with trees of switches and servers (`--bin swarm -- --atp`).
+//! * [`panama`] likewise, with trees from its controller (`--bin swarm -- --panama`).
 //! * [`exhaustive`] tries every interleaving of clusters that are small enough.
 //! * [`racks`] has SwitchML's jobs on trees of switches, by scripts and by exhaustion.
 //! * [`operations`] lets a fuzzer choose each step of a cluster.
 #![forbid(unsafe_code)]
 
 pub mod atp;
+mod bounds;
 pub mod cluster;
 pub mod collective;
 pub mod exhaustive;
@@ -16,8 +18,10 @@ pub mod job;
 pub mod memory;
 pub mod operations;
 pub mod oracle;
+pub mod panama;
 pub mod racks;
 pub mod scenario;
+mod seeds;
 pub mod swarm;
 pub mod vectors;
 

@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
-use fanin_numeric::{BlockExponent, bfloat_wire, block_fixed, byte_wire, half_wire, integer};
+use fanin_numeric::{
+    BlockExponent, bfloat_wire, block_fixed, byte_wire, float16, half_wire, integer, raw_wire, static_fixed,
+};
 use fanin_protocol::switchml::{BlockId, Tensors};
 use fanin_wire::ElementFormat;
 
@@ -54,8 +56,9 @@ impl Memory {
     }
 
     fn decode(&self, collective: &Collective, exponent: BlockExponent, shift: u8, payload: &[u8]) -> Vec<u32> {
-        let mut numbers = vec![0.0f32; payload.len() / collective.element_format.bytes()];
-        match (collective.is_scaled(), collective.element_format) {
+        let format = format_of(collective, exponent);
+        let mut numbers = vec![0.0f32; payload.len() / format.bytes()];
+        match (collective.is_float(), format) {
             (false, _) => return payload.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect(),
             (true, ElementFormat::Int32) => {
                 let f = block_fixed::scale(exponent, self.job.worker_count);
@@ -72,6 +75,10 @@ impl Memory {
             (true, ElementFormat::Int8) => {
                 byte_wire::dequantize_f32(payload, byte_wire::scale(exponent), shift, 1.0, &mut numbers);
             }
+            (true, ElementFormat::RawFloat32) => drop(raw_wire::read_f32(payload, 1.0, &mut numbers)),
+            (true, ElementFormat::RawFloat16) => numbers = widened(payload, float16::f16_to_f32),
+            (true, ElementFormat::RawBfloat16) => numbers = widened(payload, float16::bf16_to_f32),
+            (true, ElementFormat::Fixed32) => static_fixed::dequantize_f32(payload, 1.0, &mut numbers),
         }
         numbers.iter().map(|number| number.to_bits()).collect()
     }
@@ -86,14 +93,14 @@ impl Tensors for Memory {
 
     fn write_block(&mut self, id: BlockId, exponent: BlockExponent, payload: &mut [u8]) {
         let collective = self.collective(id);
-        if !collective.is_scaled() {
+        if !collective.is_float() {
             let (shard, first, count) = collective.place(id, self.job.element_count_max);
             let words: Vec<i32> =
                 (first..first + count).map(|element| collective.word(self.rank, shard, element)).collect();
             return integer::i32_to_payload(&words, payload);
         }
         self.load(&collective, id);
-        match collective.element_format {
+        match format_of(&collective, exponent) {
             ElementFormat::Int32 => {
                 let f = block_fixed::scale(exponent, self.job.worker_count);
                 block_fixed::quantize_f32(&self.scratch, f, payload);
@@ -107,6 +114,10 @@ impl Tensors for Memory {
                 bfloat_wire::quantize_f32(&self.scratch, f, payload);
             }
             ElementFormat::Int8 => byte_wire::quantize_f32(&self.scratch, byte_wire::scale(exponent), payload),
+            ElementFormat::RawFloat32 => raw_wire::write_f32(&self.scratch, payload),
+            ElementFormat::RawFloat16 => raw_wire::write_16(&narrowed(&self.scratch, float16::f32_to_f16), payload),
+            ElementFormat::RawBfloat16 => raw_wire::write_16(&narrowed(&self.scratch, float16::f32_to_bf16), payload),
+            ElementFormat::Fixed32 => static_fixed::quantize_f32(&self.scratch, payload),
         }
     }
 
@@ -115,4 +126,18 @@ impl Tensors for Memory {
         let elements = self.decode(&collective, exponent, shift, payload);
         self.received.push(Received { id, exponent: exponent.0, payload: payload.to_vec(), elements });
     }
+}
+
+/// The format that a block travels in: 32-bit words when the accumulator's own did not hold its sum.
+fn format_of(collective: &Collective, exponent: BlockExponent) -> ElementFormat {
+    let is_resent = !collective.element_format.is_block_scaled() && exponent != BlockExponent::NOT_NEEDED;
+    if is_resent { ElementFormat::Int32 } else { collective.element_format }
+}
+
+fn widened(payload: &[u8], widen: fn(u16) -> f32) -> Vec<f32> {
+    payload.chunks_exact(2).map(|half| widen(u16::from_le_bytes([half[0], half[1]]))).collect()
+}
+
+fn narrowed(values: &[f32], narrow: fn(f32) -> u16) -> Vec<u16> {
+    values.iter().map(|value| narrow(*value)).collect()
 }

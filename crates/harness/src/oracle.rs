@@ -28,10 +28,13 @@ pub struct Expectation {
 /// # Errors
 /// A description, when a sum leaves 32 bits or the papers' error bound.
 pub fn expect(job: &JobPlan, collective: &Collective, id: BlockId) -> Result<Expectation, String> {
+    // A block whose accumulator overflowed comes as 32-bit words.
+    let format =
+        if collective.element_format.is_block_scaled() { collective.element_format } else { ElementFormat::Int32 };
     let (shard, first, count) = collective.place(id, job.element_count_max);
     let contributors: Vec<u16> = (0..job.worker_count).filter(|&rank| collective.contributes(rank, shard)).collect();
     let elements = first..first + count;
-    if !collective.is_scaled() {
+    if !collective.is_float() {
         let combine = |element| Some(combine_words(collective, &contributors, shard, element));
         return Ok(Expectation { exponent: None, elements: elements.map(combine).collect() });
     }
@@ -46,7 +49,7 @@ pub fn expect(job: &JobPlan, collective: &Collective, id: BlockId) -> Result<Exp
     let values =
         |element| contributors.iter().map(|&rank| f64::from(collective.number(rank, shard, element))).collect();
     let values: Vec<Vec<f64>> = elements.map(values).collect();
-    let sums = sum_block(&values, collective.element_format, exponent, job.worker_count);
+    let sums = sum_block(&values, format, exponent, job.worker_count);
     let sums = sums.map_err(|why| format!("{id:?} {why}"))?;
     Ok(Expectation { exponent: Some(exponent), elements: sums.into_iter().map(|sum| Some(sum.to_bits())).collect() })
 }
@@ -60,6 +63,7 @@ fn sum_block(block: &[Vec<f64>], format: ElementFormat, exponent: i16, n: u16) -
             ElementFormat::Float16 => sum_half(values, exponent, n),
             ElementFormat::Bfloat16 => sum_bfloat(values, exponent, n),
             ElementFormat::Int8 => sum_bytes(values, exponent, shift),
+            _ => Err("is not scaled".into()),
         };
         sum.map_err(|why| format!("element {element}: {why}"))
     };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use fanin_link::{LinkConfig, Random};
 use fanin_protocol::switchml::WireFormat;
 use fanin_protocol::time::{Span, Time};
-use fanin_wire::{ElementFormat, Operator};
+use fanin_wire::{Accumulator, ElementFormat, Operator};
 
 use crate::collective::{Collective, Data, Kind};
 use crate::job::{Disturbance, JobPlan};
@@ -15,6 +15,19 @@ use crate::job::{Disturbance, JobPlan};
 const CONTRIBUTIONS_AIM: u64 = 500;
 /// Faults stop here at the latest.
 const FAULTS_UNTIL_MAX: Span = Span::from_ms(60);
+
+/// Accumulators of simulated jobs. Tables take longer to make than a scenario; `fanin-host`'s tests have them.
+const ACCUMULATORS: [Accumulator; 9] = [
+    Accumulator::BlockFixed,
+    Accumulator::BlockFixed,
+    Accumulator::BlockFixed,
+    Accumulator::BlockFixed,
+    Accumulator::StaticFixed,
+    Accumulator::Fpisa,
+    Accumulator::FpisaA,
+    Accumulator::Ieee,
+    Accumulator::Exact,
+];
 
 /// All that a simulation is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +128,12 @@ fn job(random: &mut Random, number: u32, wire_format: WireFormat, calm: bool, ai
     };
     // Every worker sends each chunk.
     let chunks = (aim / u64::from(worker_count)).max(6);
-    let collectives = collectives(random, worker_count, element_count_max, wire_format, chunks);
+    let accumulator = match wire_format {
+        WireFormat::P4app => Accumulator::BlockFixed,
+        WireFormat::Fanin => *random.choose(&ACCUMULATORS),
+    };
+    let shape = (worker_count, element_count_max);
+    let collectives = collectives(random, shape, (wire_format, accumulator), chunks);
     let pause = if random.flip() { Span::ZERO } else { random.span_up_to(Span::from_us(300)) };
     let submits = (0..collectives.len() as u64).map(|n| Time::ZERO + pause.saturating_mul(n)).collect();
     let skew_max = if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(8)) };
@@ -127,6 +145,7 @@ fn job(random: &mut Random, number: u32, wire_format: WireFormat, calm: bool, ai
         slots_per_lane: *random.choose(&[1, 2, 4, 8, 16]),
         element_count_max,
         wire_format,
+        accumulator,
         collectives,
         starts: Time::ZERO,
         submits,
@@ -176,14 +195,13 @@ fn disturbance(random: &mut Random, job: &JobPlan) -> Disturbance {
 
 fn collectives(
     random: &mut Random,
-    worker_count: u16,
-    k: u16,
-    wire_format: WireFormat,
+    (worker_count, k): (u16, u16),
+    forms: (WireFormat, Accumulator),
     chunks: u64,
 ) -> Vec<Rc<Collective>> {
     let count = random.within(1, 6);
     let elements_max = (chunks * u64::from(k) / count).max(2);
-    (0..count).map(|id| Rc::new(collective(random, id, worker_count, elements_max, wire_format))).collect()
+    (0..count).map(|id| Rc::new(collective(random, id, worker_count, elements_max, forms))).collect()
 }
 
 fn collective(
@@ -191,7 +209,7 @@ fn collective(
     id: u64,
     worker_count: u16,
     elements_max: u64,
-    wire_format: WireFormat,
+    (wire_format, accumulator): (WireFormat, Accumulator),
 ) -> Collective {
     let root = random.below(u64::from(worker_count)) as u16;
     let kind = match random.below(10) {
@@ -214,7 +232,7 @@ fn collective(
         (WireFormat::Fanin, false) => *random.choose(&Operator::ALL),
     };
     let element_format = match scaled && wire_format == WireFormat::Fanin {
-        true => *random.choose(&ElementFormat::ALL),
+        true => *random.choose(&float_formats(accumulator)),
         false => ElementFormat::Int32,
     };
     let shard_elements = match kind {
@@ -222,4 +240,12 @@ fn collective(
         _ => random.below(elements_max / shards + 2),
     };
     Collective { id, kind, data, operator, element_format, shard_elements, seed: random.bits() }
+}
+
+/// What floats that are summed can travel as.
+fn float_formats(accumulator: Accumulator) -> Vec<ElementFormat> {
+    // Int32 is left to what is no sum of floats where the accumulator has a format of its own.
+    let has_own = accumulator != Accumulator::BlockFixed;
+    let is_own = |format: &ElementFormat| accumulator.takes(*format) && !(has_own && *format == ElementFormat::Int32);
+    ElementFormat::ALL.into_iter().filter(is_own).collect()
 }

@@ -8,7 +8,7 @@ use fanin_harness::operations::{self, Script};
 use fanin_harness::swarm;
 use fanin_harness::vectors::atp::AtpProgramTarget;
 use fanin_harness::vectors::{ProgramTarget, suite};
-use fanin_harness::{atp, racks};
+use fanin_harness::{atp, panama, racks};
 use fanin_protocol::atp::Tree;
 use fanin_protocol::switchml::WireFormat;
 
@@ -81,6 +81,35 @@ fn the_operations_of_atp_find_its_canary() {
 fn the_vectors_find_the_canaries() {
     suite::replay_all(|_| true, ProgramTarget::default).assert_all_passed();
     suite::replay_all_atp(&[], AtpProgramTarget::default).assert_all_passed();
+}
+
+/// PANAMA's: a switch forgets a Result for all as soon as one child has it.
+#[test]
+fn the_swarm_of_panama_finds_its_canary() {
+    let violation = panama::run(0..500).expect_err("500 seeds passed in spite of the canary");
+    println!("{violation}");
+    assert!(panama::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}
+
+#[test]
+fn the_exhaustive_search_of_panama_finds_its_canary() {
+    let found = panama::exhaustive::explore(&panama_scope()).expect_err("no interleaving fails in spite of the canary");
+    println!("{found}");
+    assert!(found.path.len() < 24, "a shortest way was expected: {found}");
+}
+
+fn panama_scope() -> panama::exhaustive::Scope {
+    panama::exhaustive::Scope {
+        racks: vec![2],
+        trees: 1,
+        blocks: 2,
+        window: 1,
+        memory_packets: 100,
+        share_percent: 100,
+        losses: 1,
+        duplicates: 0,
+        early_timeouts: 0,
+    }
 }
 
 #[test]

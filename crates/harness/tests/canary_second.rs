@@ -1,9 +1,10 @@
 //! `cargo test -p fanin-harness --features canary-second --test canary_second`: with the second deliberate bugs, each checker
-//! must fail. ATP's server adds what overlaps its sum; SwitchML's leaf takes its children's sum for everybody's.
+//! must fail. ATP's server adds what overlaps its sum; SwitchML's leaf takes its children's sum for everybody's; PANAMA's
+//! switch takes a duplicate for what another port has to send.
 #![cfg(feature = "canary-second")]
 
 use fanin_harness::atp::operations::{self, Script};
-use fanin_harness::{atp, racks};
+use fanin_harness::{atp, panama, racks};
 use fanin_protocol::atp::Tree;
 
 #[test]
@@ -66,4 +67,30 @@ fn the_exhaustive_search_finds_the_leaf() {
     println!("{found}");
     assert!(found.what.contains("WRONG SUM"), "{found}");
     assert!(found.path.len() < 8, "a shortest way was expected: {found}");
+}
+
+#[test]
+fn the_swarm_finds_panamas_switch() {
+    let violation = panama::run(0..500).expect_err("500 seeds passed in spite of the canary");
+    println!("{violation}");
+    assert!(panama::run_seed(violation.seed, false).is_err(), "the seed does not replay");
+}
+
+#[test]
+fn the_exhaustive_search_finds_panamas_switch() {
+    let scope = panama::exhaustive::Scope {
+        racks: vec![2],
+        trees: 1,
+        blocks: 1,
+        window: 1,
+        memory_packets: 100,
+        share_percent: 100,
+        losses: 0,
+        duplicates: 1,
+        early_timeouts: 0,
+    };
+    let found = panama::exhaustive::explore(&scope).expect_err("no interleaving fails in spite of the canary");
+    println!("{found}");
+    assert!(found.what.contains("WRONG SUM"), "{found}");
+    assert!(found.path.len() < 12, "a shortest way was expected: {found}");
 }

@@ -20,6 +20,7 @@ fn switch(wire_format: WireFormat, slots_per_lane: u32, element_count_max: u16) 
         element_count_max,
         wire_format,
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
     };
     switch.install(job).unwrap();
     switch

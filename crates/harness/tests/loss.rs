@@ -36,6 +36,7 @@ fn scenario(seed: u64, worker_count: u16, loss_ppm: u32, skew_max: Span, wire_fo
         slots_per_lane: 64,
         element_count_max,
         wire_format,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         collectives: vec![Rc::new(Collective {
             shard_elements: CHUNKS * u64::from(element_count_max),
             ..all_reduce(seed)

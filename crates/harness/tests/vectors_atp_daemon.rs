@@ -419,6 +419,7 @@ fn job_install(job_id: u32, job_token: u32, world_size: u16, level: u8, lanes: &
         element_count_max: 1,
         wire_format: WireFormat::FaninV1,
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         atp: Some(AtpInstall {
             level,
             children: lanes[0].children.iter().map(|_| None).collect(),

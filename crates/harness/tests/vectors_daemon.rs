@@ -36,6 +36,7 @@ const FENCE: JobConfig = JobConfig {
     slots_per_lane: 1,
     element_count_max: 1,
     has_checksum: true,
+    accumulator: fanin_wire::Accumulator::BlockFixed,
     wire_format: WireFormat::Fanin,
 };
 /// Vectors with more workers than this have some that share an interface.
@@ -345,6 +346,7 @@ fn job_install(config: &JobConfig) -> JobInstall {
         atp: None,
         racks: None,
         has_checksum: config.has_checksum,
+        accumulator: config.accumulator,
         wire_format: match config.wire_format {
             WireFormat::Fanin => fanin_switch::dataplane_api::WireFormat::FaninV1,
             WireFormat::P4app => fanin_switch::dataplane_api::WireFormat::P4appSwitchml,

@@ -79,12 +79,12 @@ impl KernelTarget {
 
 impl Target for KernelTarget {
     fn install(&mut self, config: &JobConfig) -> Result<(), String> {
-        if config.wire_format == WireFormat::Fanin {
+        if is_for_kernel(config) {
             self.kernel.install(*config, config.has_checksum).map_err(|error| error.to_string())?;
         } else {
             self.behind.install(config)?;
         }
-        let earlier = self.jobs.iter().filter(|job| job.wire_format == WireFormat::P4app).count();
+        let earlier = self.jobs.iter().filter(|job| !is_for_kernel(job)).count();
         self.places.push(earlier);
         self.jobs.push(*config);
         Ok(())
@@ -101,7 +101,7 @@ impl Target for KernelTarget {
         let after = self.kernel.counters();
         if action == Action::Pass && after == before {
             assert_eq!(self.output[..bytes], frame, "a frame of no concern is left as it is");
-            if self.jobs[source.job].wire_format == WireFormat::Fanin {
+            if is_for_kernel(&self.jobs[source.job]) {
                 // The daemon's own switch has no such job, nor any job where the vector has one of the kernel's only.
                 return stranger(source, packet);
             }
@@ -124,6 +124,7 @@ fn stranger(source: Source, packet: &[u8]) -> Result<Exchange, String> {
         slots_per_lane: 1,
         element_count_max: 1,
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         wire_format: WireFormat::Fanin,
     };
     empty.install(&other)?;
@@ -213,6 +214,11 @@ fn ipv4_checksum(header: &[u8]) -> u16 {
     !(sum + (sum >> 16)) as u16
 }
 
+/// The daemon serves other jobs by its sockets.
+fn is_for_kernel(job: &JobConfig) -> bool {
+    job.wire_format == WireFormat::Fanin && job.accumulator == fanin_wire::Accumulator::BlockFixed
+}
+
 /// `None`, and a line that says why, where the program cannot be loaded.
 fn target() -> Option<KernelTarget> {
     match KernelTarget::load() {
@@ -270,6 +276,7 @@ const JOB: JobConfig = JobConfig {
     slots_per_lane: 4,
     element_count_max: 352,
     has_checksum: true,
+    accumulator: fanin_wire::Accumulator::BlockFixed,
     wire_format: WireFormat::Fanin,
 };
 

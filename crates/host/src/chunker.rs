@@ -1,7 +1,7 @@
 //! Cutting a collective into blocks and spreading them over the lanes.
 
 use fanin_protocol::switchml::{Participants, Shape, Submission};
-use fanin_wire::{ElementFormat, Operator};
+use fanin_wire::{Accumulator, ElementFormat, Operator};
 
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 
@@ -11,8 +11,10 @@ pub(crate) struct Chunker {
     pub world_size: u16,
     pub lane_count: u16,
     pub element_count_max: u16,
-    /// Encoding of float sums, of which a packet carries `element_count_max`.
+    /// Encoding of float sums that are scaled, of which a packet carries `element_count_max`.
     pub float_format: ElementFormat,
+    /// Whether they are, or how else they travel.
+    pub accumulator: Accumulator,
 }
 
 impl Chunker {
@@ -42,8 +44,8 @@ impl Chunker {
     }
 
     fn whole(&self, request: &Request, sequence: u64) -> Submission {
-        let scaled = is_scaled(request);
-        let element_format = if scaled { self.float_format } else { ElementFormat::Int32 };
+        let element_format =
+            if is_float_sum(request) { self.format_of(request.data_type) } else { ElementFormat::Int32 };
         let (contributors, receivers) = participants(request.kind);
         Submission {
             id: sequence,
@@ -55,7 +57,18 @@ impl Chunker {
             receivers,
             operator: operator(request),
             element_format,
-            scaled,
+            scaled: is_float_sum(request) && element_format.is_block_scaled(),
+        }
+    }
+
+    /// How floats of a type that are summed travel.
+    fn format_of(&self, data_type: DataType) -> ElementFormat {
+        match (self.accumulator, data_type) {
+            (Accumulator::BlockFixed, _) => self.float_format,
+            (Accumulator::StaticFixed, _) => ElementFormat::Fixed32,
+            (_, DataType::Float16) => ElementFormat::RawFloat16,
+            (_, DataType::Bfloat16) => ElementFormat::RawBfloat16,
+            (_, _) => ElementFormat::RawFloat32,
         }
     }
 
@@ -72,7 +85,7 @@ impl Chunker {
     /// datagram only for that many float elements, or as many bytes of words.
     fn block_elements(&self, request: &Request) -> u16 {
         let word_bytes = ElementFormat::Int32.bytes();
-        match is_scaled(request) {
+        match is_float_sum(request) {
             true => self.element_count_max,
             // A multiple of 4, so that no 64-bit integer is cut.
             false => (usize::from(self.element_count_max) * self.float_format.bytes() / word_bytes) as u16,
@@ -80,8 +93,8 @@ impl Chunker {
     }
 }
 
-/// Floats that are summed travel as scaled integers.
-pub(crate) fn is_scaled(request: &Request) -> bool {
+/// Floats that are summed travel as scaled integers, or as the job's accumulator has them.
+pub(crate) fn is_float_sum(request: &Request) -> bool {
     let float = matches!(request.data_type, DataType::Float32 | DataType::Float16 | DataType::Bfloat16);
     request.kind.combines() && float && matches!(request.operator, ReduceOp::Sum | ReduceOp::Average)
 }

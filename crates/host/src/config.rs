@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use fanin_control::registry::StragglerPolicy;
 use fanin_net::Blackhole;
+use fanin_protocol::switchml::{cheapest, relative_error};
+use fanin_wire::Accumulator;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
 
 use crate::{Error, ErrorKind};
@@ -124,6 +126,12 @@ pub struct SessionConfig {
     pub element_count: Option<u16>,
     /// How float sums are encoded.
     pub element_format: ElementFormat,
+    /// How the switch adds sums of floats; all ranks say the same. `None`: the cheapest within `tolerance`, or what the
+    /// algorithm has, block-fixed (SwitchML) and static-fixed (ATP). With any other than block-fixed every rank talks to the
+    /// switch; with most, floats travel as they lie in memory, in their own type.
+    pub accumulator: Option<Accumulator>,
+    /// The largest error of a sum of float32 that is accepted, as a share of the largest magnitude in its block.
+    pub tolerance: Option<f64>,
     /// Layout of the datagrams.
     pub wire_format: WireFormat,
     /// How bytes get to the other ranks. One rank with `Udp` makes it so for all.
@@ -175,6 +183,8 @@ impl Default for SessionConfig {
             round_trip: None,
             element_count: None,
             element_format: ElementFormat::default(),
+            accumulator: None,
+            tolerance: None,
             wire_format: WireFormat::default(),
             transport: Transport::default(),
             host_key: None,
@@ -221,16 +231,78 @@ impl SessionConfig {
         } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {
             "the algorithm atp has a layout of its own: leave the wire format at fanin"
         } else {
-            return Ok(());
+            return self.check_accumulator();
         };
         Err(Error::new(ErrorKind::Invalid, problem))
+    }
+
+    fn check_accumulator(&self) -> Result<(), Error> {
+        let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
+        let is_atp = self.algorithm == Algorithm::Atp;
+        if is_atp && (self.tolerance.is_some() || self.accumulator.is_some_and(|own| own != Accumulator::StaticFixed)) {
+            return invalid("the algorithm atp adds as static-fixed: leave accumulator and tolerance out".into());
+        }
+        let Some(accumulator) = self.chosen_accumulator() else {
+            let (tolerance, least) =
+                (self.tolerance.unwrap_or(0.0), relative_error(Accumulator::Exact, self.world_size));
+            return invalid(format!(
+                "no accumulator keeps sums of {} ranks within {tolerance:e} of a block's largest value: the exact sum, \
+                 rounded to float32, is up to {least:.1e} off. Ask for a tolerance of {least:.1e} or more",
+                self.world_size
+            ));
+        };
+        if let Some(tolerance) = self.tolerance.filter(|_| !is_atp) {
+            let promised = relative_error(accumulator, self.world_size);
+            if promised.is_nan() || promised > tolerance {
+                let label = accumulator.label();
+                return invalid(format!(
+                    "the accumulator {label} promises an error of at most {promised:.1e} of a block's largest value for \
+                     {} ranks, and {tolerance:e} is asked for: leave the accumulator out to have one chosen",
+                    self.world_size
+                ));
+            }
+        }
+        if accumulator == Accumulator::BlockFixed || is_atp {
+            return Ok(());
+        }
+        let label = accumulator.label();
+        if self.element_format != ElementFormat::Int32 {
+            return invalid(format!(
+                "with the accumulator {label} floats are not scaled for a narrower format: leave the element format at \
+                 int32, or use the accumulator block-fixed"
+            ));
+        }
+        if self.wire_format != WireFormat::Fanin {
+            return invalid(format!(
+                "the p4app-switchML layout has no elements of the accumulator {label}: use the wire format fanin"
+            ));
+        }
+        Ok(())
+    }
+
+    /// How the switch adds sums of floats; `None` where nothing is within the tolerance.
+    fn chosen_accumulator(&self) -> Option<Accumulator> {
+        match (self.algorithm, self.accumulator, self.tolerance) {
+            (Algorithm::Atp, _, _) => Some(Accumulator::StaticFixed),
+            (Algorithm::SwitchMl, Some(accumulator), _) => Some(accumulator),
+            (Algorithm::SwitchMl, None, Some(tolerance)) => cheapest(tolerance, self.world_size),
+            (Algorithm::SwitchMl, None, None) => Some(Accumulator::BlockFixed),
+        }
+    }
+
+    /// How the switch adds sums of floats, in settings that have been checked.
+    pub(crate) fn accumulator(&self) -> Accumulator {
+        self.chosen_accumulator().unwrap_or(Accumulator::BlockFixed)
     }
 
     /// Whether this rank may share memory with others: not where datagrams themselves are what is asked for.
     pub(crate) fn may_share_memory(&self) -> bool {
         // One rank less in a host's memory is one that all others there wait for.
         let goes_on = self.on_peer_loss == OnPeerLoss::Continue || self.stragglers.is_some();
+        // A host that sums first adds in the order and with the roundings of its own.
+        let adds_at_switch = self.algorithm == Algorithm::SwitchMl && self.accumulator() != Accumulator::BlockFixed;
         !goes_on
+            && !adds_at_switch
             && self.transport == Transport::Auto
             && self.wire_format == WireFormat::Fanin
             && self.loss.is_none()

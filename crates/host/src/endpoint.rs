@@ -18,6 +18,11 @@ pub(crate) enum Event {
         collective: u64,
     },
     NonFinite(BlockId),
+    /// Elements left the accumulator's format; the block is sent again.
+    Overflowed {
+        id: BlockId,
+        element_count: u32,
+    },
     /// ATP: who had the words of a block is lost.
     SourceLost {
         collective: u64,
@@ -39,6 +44,8 @@ pub(crate) struct EndpointCounters {
     pub queries: u64,
     pub aggregates: u64,
     pub blocks_non_finite: u64,
+    pub blocks_overflowed: u64,
+    pub elements_overflowed: u64,
     pub float_resends: u64,
     pub slots_remapped: u64,
     pub window_cuts: u64,
@@ -55,6 +62,8 @@ impl Default for EndpointCounters {
             queries: 0,
             aggregates: 0,
             blocks_non_finite: 0,
+            blocks_overflowed: 0,
+            elements_overflowed: 0,
             float_resends: 0,
             slots_remapped: 0,
             window_cuts: 0,
@@ -143,6 +152,7 @@ impl Endpoint {
             Endpoint::SwitchMl(worker) => match worker.poll_event()? {
                 switchml::Event::Completed { collective } => Event::Completed { collective },
                 switchml::Event::NonFinite(id) => Event::NonFinite(id),
+                switchml::Event::Overflowed { id, element_count } => Event::Overflowed { id, element_count },
                 switchml::Event::Refused { reason, chunk_index, slot_index, collective } => {
                     Event::Refused { reason, chunk_index, slot_index: Some(slot_index), collective }
                 }
@@ -192,6 +202,8 @@ impl Endpoint {
                     queries: counters.queries,
                     aggregates: counters.aggregates,
                     blocks_non_finite: counters.blocks_non_finite,
+                    blocks_overflowed: counters.blocks_overflowed,
+                    elements_overflowed: counters.elements_overflowed,
                     drops: counters.drops,
                     ..EndpointCounters::default()
                 }

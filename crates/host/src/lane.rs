@@ -61,9 +61,10 @@ pub(crate) struct Lane {
     pub spin: Duration,
 }
 
-/// Collectives of a lane, oldest first: their numbers ascend. Beside them, who is missing in the sum that is read next.
+/// Collectives of a lane, oldest first: their numbers ascend. Beside them, who is missing in the sum that is read next, and
+/// blocks of raw floats whose sums were not all finite.
 #[derive(Default)]
-struct Collectives(VecDeque<Arc<Collective>>, Missing);
+struct Collectives(VecDeque<Arc<Collective>>, Missing, u64);
 
 impl Collectives {
     fn find(&self, sequence: u64) -> Option<&Arc<Collective>> {
@@ -92,8 +93,11 @@ impl Tensors for Collectives {
 
     fn read_block(&mut self, id: BlockId, exponent: BlockExponent, shift: u8, payload: &[u8]) {
         let collective = self.get(id);
-        collective.memory().read_block(id, exponent, shift, payload);
-        collective.count_block();
+        if !collective.memory().read_block(id, exponent, shift, payload) {
+            collective.count_non_finite();
+            self.2 += 1;
+        }
+        self.get(id).count_block();
     }
 }
 
@@ -355,6 +359,7 @@ impl Running {
                     }
                 }
                 Event::NonFinite(id) => self.collectives.get(id).count_non_finite(),
+                Event::Overflowed { id, element_count } => self.collectives.get(id).count_overflowed(element_count),
                 Event::Refused { reason, chunk_index, slot_index, collective } => {
                     let lane = self.lane.number;
                     self.report(Trouble::Refused { lane, reason, chunk_index, slot_index, collective });
@@ -381,6 +386,7 @@ impl Running {
         self.published_last = Instant::now();
         if let Ok(mut stats) = self.lane.stats.try_lock() {
             stats.endpoint = self.lane.endpoint.counters();
+            stats.endpoint.blocks_non_finite += self.collectives.2;
             stats.net = self.lane.port.counters();
             stats.by_multicast = self.lane.group.is_some();
             if let Some(group) = &self.lane.group {

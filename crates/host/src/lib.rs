@@ -54,6 +54,7 @@ pub use error::{Error, ErrorKind};
 pub use fanin_control::registry::StragglerPolicy;
 pub use fanin_net::Blackhole;
 pub use fanin_shm::Leave;
+pub use fanin_wire::Accumulator;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};
 pub use session::Session;
 pub use stats::{CollectiveStats, Stats};

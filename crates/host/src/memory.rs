@@ -9,13 +9,13 @@
 #![allow(unsafe_code)]
 
 use fanin_numeric::{
-    BlockExponent, bfloat_wire, block_fixed, byte_wire, float_wire, float16, half_wire, integer, static_fixed,
+    BlockExponent, bfloat_wire, block_fixed, byte_wire, float_wire, float16, half_wire, integer, raw_wire, static_fixed,
 };
 use fanin_protocol::switchml::{BlockId, Shape, Submission};
 use fanin_wire::ElementFormat;
 use fanin_wire::atp::ElementFormat as AtpElementFormat;
 
-use crate::chunker::{is_bitwise, is_scaled};
+use crate::chunker::{is_bitwise, is_float_sum};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 
 /// Elements that 16-bit floats are widened in at a time.
@@ -24,8 +24,8 @@ const WIDE: usize = 2048;
 /// How elements become wire words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
-    /// Scaled by the agreed exponent.
-    Scaled,
+    /// Floats that are summed: scaled by the agreed exponent, or not.
+    Float,
     /// 32-bit integers as they are.
     Integer,
     /// Four words per 64-bit integer.
@@ -94,7 +94,8 @@ impl Memory {
 
     pub fn write_block(&self, id: BlockId, exponent: BlockExponent, payload: &mut [u8]) {
         match self.encoding {
-            Encoding::Scaled => self.quantize(self.input_block(id), exponent, payload),
+            Encoding::Float if exponent == BlockExponent::NOT_NEEDED => self.write_plain(self.input_block(id), payload),
+            Encoding::Float => self.quantize(self.input_block(id), exponent, payload),
             _ => self.write_words(self.input_block(id), payload),
         }
     }
@@ -103,7 +104,7 @@ impl Memory {
     pub fn write_unscaled_block(&self, id: BlockId, format: AtpElementFormat, payload: &mut [u8]) {
         let block = self.input_block(id);
         match (format, self.data_type) {
-            _ if self.encoding != Encoding::Scaled => self.write_words(block, payload),
+            _ if self.encoding != Encoding::Float => self.write_words(block, payload),
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::write_f32(cast(block), payload),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::write_f16(cast(block), payload),
             (AtpElementFormat::Float32, _) => float_wire::write_bf16(cast(block), payload),
@@ -121,7 +122,7 @@ impl Memory {
         let block = self.output_block(id);
         let divisor = if self.is_average { f32::from(self.world_size - missing) } else { 1.0 };
         match (format, self.data_type) {
-            _ if self.encoding != Encoding::Scaled => self.read_words(payload, block),
+            _ if self.encoding != Encoding::Float => self.read_words(payload, block),
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::read_f16(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, _) => float_wire::read_bf16(payload, divisor, cast_mut(block)),
@@ -134,7 +135,7 @@ impl Memory {
     /// What is no sum of floats.
     fn write_words(&self, block: &[u8], payload: &mut [u8]) {
         match self.encoding {
-            Encoding::Scaled => unreachable!("sums of floats are converted"),
+            Encoding::Float => unreachable!("sums of floats are converted"),
             Encoding::Integer => integer::i32_to_payload(cast(block), payload),
             Encoding::Limbs => integer::i64_to_limbs(cast(block), payload),
             Encoding::Ordered => self.write_ordered(block, payload),
@@ -143,22 +144,53 @@ impl Memory {
         }
     }
 
-    pub fn read_block(&self, id: BlockId, exponent: BlockExponent, shift: u8, payload: &[u8]) {
-        let not_a_number = self.encoding == Encoding::Scaled && exponent == BlockExponent::NON_FINITE;
+    /// Takes a sum. Returns whether it is finite, as far as only the sum itself shows it: of floats that are not scaled.
+    pub fn read_block(&self, id: BlockId, exponent: BlockExponent, shift: u8, payload: &[u8]) -> bool {
+        let not_a_number = self.encoding == Encoding::Float && exponent == BlockExponent::NON_FINITE;
         if payload.is_empty() && !not_a_number {
-            return;
+            return true;
         }
         let block = self.output_block(id);
         match self.encoding {
-            Encoding::Scaled if not_a_number => self.fill_nan(block),
-            Encoding::Scaled => self.dequantize(payload, exponent, shift, block),
+            Encoding::Float if not_a_number => self.fill_nan(block),
+            Encoding::Float if exponent == BlockExponent::NOT_NEEDED => return self.read_plain(payload, block),
+            Encoding::Float => self.dequantize(payload, exponent, shift, block),
             _ => self.read_words(payload, block),
         }
+        true
+    }
+
+    /// Floats that the switch adds as they are, or as counts of 10^-8.
+    fn write_plain(&self, block: &[u8], payload: &mut [u8]) {
+        match (self.element_format, self.data_type) {
+            (ElementFormat::RawFloat32, _) => raw_wire::write_f32(cast(block), payload),
+            (ElementFormat::RawFloat16 | ElementFormat::RawBfloat16, _) => raw_wire::write_16(cast(block), payload),
+            (_, DataType::Float32) => static_fixed::quantize_f32(cast(block), payload),
+            (_, DataType::Float16) => static_fixed::quantize_f16(cast(block), payload),
+            (_, _) => static_fixed::quantize_bf16(cast(block), payload),
+        }
+    }
+
+    fn read_plain(&self, payload: &[u8], block: &mut [u8]) -> bool {
+        match (self.element_format, self.data_type) {
+            (ElementFormat::RawFloat32, _) => return raw_wire::read_f32(payload, self.divisor, cast_mut(block)),
+            (ElementFormat::RawFloat16, _) => return raw_wire::read_f16(payload, self.divisor, cast_mut(block)),
+            (ElementFormat::RawBfloat16, _) => return raw_wire::read_bf16(payload, self.divisor, cast_mut(block)),
+            (_, DataType::Float32) => static_fixed::dequantize_f32(payload, self.divisor, cast_mut(block)),
+            (_, DataType::Float16) => static_fixed::dequantize_f16(payload, self.divisor, cast_mut(block)),
+            (_, _) => static_fixed::dequantize_bf16(payload, self.divisor, cast_mut(block)),
+        }
+        true
+    }
+
+    /// How floats are coded that are scaled: those that left their accumulator's format go as 32-bit words.
+    fn scaled_format(&self) -> ElementFormat {
+        if self.element_format.is_block_scaled() { self.element_format } else { ElementFormat::Int32 }
     }
 
     fn read_words(&self, payload: &[u8], block: &mut [u8]) {
         match self.encoding {
-            Encoding::Scaled => unreachable!("sums of floats are converted"),
+            Encoding::Float => unreachable!("sums of floats are converted"),
             Encoding::Integer => integer::payload_to_i32(payload, cast_mut(block)),
             Encoding::Limbs => integer::limbs_to_i64(payload, cast_mut(block)),
             Encoding::Ordered => self.read_ordered(payload, block),
@@ -169,7 +201,7 @@ impl Memory {
 
     fn quantize(&self, block: &[u8], exponent: BlockExponent, payload: &mut [u8]) {
         let f = self.scale(exponent);
-        match (self.element_format, self.data_type) {
+        match (self.scaled_format(), self.data_type) {
             (ElementFormat::Int32, DataType::Float32) => block_fixed::quantize_f32(cast(block), f, payload),
             (ElementFormat::Int32, DataType::Float16) => block_fixed::quantize_f16(cast(block), f, payload),
             (ElementFormat::Int32, _) => block_fixed::quantize_bf16(cast(block), f, payload),
@@ -181,13 +213,13 @@ impl Memory {
             (ElementFormat::Bfloat16, _) => bfloat_wire::quantize_bf16(cast(block), f, payload),
             (ElementFormat::Int8, DataType::Float32) => byte_wire::quantize_f32(cast(block), f, payload),
             (ElementFormat::Int8, DataType::Float16) => byte_wire::quantize_f16(cast(block), f, payload),
-            (ElementFormat::Int8, _) => byte_wire::quantize_bf16(cast(block), f, payload),
+            (_, _) => byte_wire::quantize_bf16(cast(block), f, payload),
         }
     }
 
     fn dequantize(&self, payload: &[u8], exponent: BlockExponent, shift: u8, block: &mut [u8]) {
         let (f, divisor) = (self.scale(exponent), self.divisor);
-        match (self.element_format, self.data_type) {
+        match (self.scaled_format(), self.data_type) {
             (ElementFormat::Int32, DataType::Float32) => {
                 block_fixed::dequantize_f32(payload, f, divisor, cast_mut(block))
             }
@@ -215,16 +247,16 @@ impl Memory {
             (ElementFormat::Int8, DataType::Float16) => {
                 byte_wire::dequantize_f16(payload, f, shift, divisor, cast_mut(block))
             }
-            (ElementFormat::Int8, _) => byte_wire::dequantize_bf16(payload, f, shift, divisor, cast_mut(block)),
+            (_, _) => byte_wire::dequantize_bf16(payload, f, shift, divisor, cast_mut(block)),
         }
     }
 
     fn scale(&self, exponent: BlockExponent) -> f32 {
-        match self.element_format {
+        match self.scaled_format() {
             ElementFormat::Int32 => block_fixed::scale(exponent, self.world_size),
             ElementFormat::Float16 => half_wire::scale(exponent, self.world_size),
             ElementFormat::Bfloat16 => bfloat_wire::scale(exponent, self.world_size),
-            ElementFormat::Int8 => byte_wire::scale(exponent),
+            _ => byte_wire::scale(exponent),
         }
     }
 
@@ -316,8 +348,8 @@ impl Memory {
 }
 
 fn encoding(request: &Request) -> Encoding {
-    if is_scaled(request) {
-        Encoding::Scaled
+    if is_float_sum(request) {
+        Encoding::Float
     } else if !request.kind.combines() || is_bitwise(request.operator) {
         Encoding::Raw
     } else if matches!(request.operator, ReduceOp::Max | ReduceOp::Min) {

@@ -63,7 +63,8 @@ fn open_lane(
         None => {
             let worker = worker_config(config, admission, place, lane);
             let (prober, format) = (prober(config, &worker), config.element_format.on_wire());
-            path::check(&mut port, &waker, peer, &prober, format, element_count)?;
+            let is_in_racks = admission.assignment.racks.is_some();
+            path::check(&mut port, &waker, peer, &prober, format, element_count, is_in_racks)?;
             if config.multicast && place.host_count > 1 {
                 group = path::join_group(&mut port, &waker, peer, &prober, format, element_count)?;
             }

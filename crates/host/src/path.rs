@@ -58,6 +58,7 @@ pub(crate) fn check(
     prober: &Prober,
     element_format: ElementFormat,
     element_count: u16,
+    is_in_racks: bool,
 ) -> Result<(), Error> {
     let question = Question {
         path: ProbePath::Unicast,
@@ -71,7 +72,9 @@ pub(crate) fn check(
         return Ok(());
     }
     let bytes = HEADER_BYTES + usize::from(element_count) * element_format.bytes();
-    Err(no_path(prober.session_rank, &format!("the switch at {peer}"), bytes, ask(0)?))
+    // Below others a switch passes the question on, so that it tests every hop.
+    let to = if is_in_racks { "the root of the job's switches by" } else { "" };
+    Err(no_path(prober.session_rank, format!("{to} the switch at {peer}").trim_start(), bytes, ask(0)?))
 }
 
 /// The same for an ATP job, whose Probes go all the way to its parameter server.

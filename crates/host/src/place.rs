@@ -83,6 +83,7 @@ mod tests {
             lane_count: 1,
             wire_format: WireFormat::FaninV1,
             algorithm: Algorithm::Switchml,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             absences: Absences::default(),
         };
         let assignment = Assignment {

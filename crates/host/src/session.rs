@@ -13,6 +13,7 @@ use fanin_net::{Options, UdpPort};
 use fanin_protocol::switchml::Submission;
 use fanin_server::ParameterServer;
 use fanin_shm::Leave;
+use fanin_wire::Accumulator;
 
 use crate::boundary::{AtBoundary, lost_ranks};
 use crate::buffer::Buffer;
@@ -179,6 +180,7 @@ impl Shared {
         stats.slots_per_lane = self.admission.assignment.slots_per_lane;
         stats.element_count_max = self.admission.assignment.element_count_max;
         stats.transport = self.transport();
+        stats.accumulator = self.config.accumulator().label();
         stats.algorithm = match self.config.algorithm {
             Algorithm::SwitchMl => "switchml",
             Algorithm::Atp => "atp",
@@ -241,6 +243,8 @@ impl Session {
             lane_count: admission.assignment.shape.lane_count,
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
+            // ATP has element formats of its own.
+            accumulator: admission.assignment.shape.accumulator,
         };
         let (state, changed) = (Mutex::new(State::beginning(&admission)), Condvar::new());
         let shared =
@@ -560,6 +564,11 @@ fn join_parameters(
         algorithm: match config.algorithm {
             Algorithm::SwitchMl => fanin_control::Algorithm::Switchml,
             Algorithm::Atp => fanin_control::Algorithm::Atp,
+        },
+        accumulator: match config.algorithm {
+            Algorithm::SwitchMl => config.accumulator(),
+            // ATP's packets say how their elements are coded.
+            Algorithm::Atp => Accumulator::BlockFixed,
         },
         server_ports: server.into_iter().flat_map(ParameterServer::addresses).map(|address| address.port()).collect(),
         switch_name: config.switch_name.clone().unwrap_or_default(),

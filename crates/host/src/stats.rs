@@ -36,6 +36,10 @@ pub struct Stats {
     pub aggregates: u64,
     /// Blocks whose sum was not a number.
     pub blocks_non_finite: u64,
+    /// Blocks whose sum left the accumulator's format, and which were sent again as block fixed point.
+    pub blocks_overflowed: u64,
+    /// Elements of them that did.
+    pub elements_overflowed: u64,
     /// ATP: of the contributions sent again, those as floats, because a sum left 32 bits.
     pub float_resends: u64,
     /// ATP: chunks whose slot had been another chunk's.
@@ -48,6 +52,8 @@ pub struct Stats {
     pub lost_ranks: Vec<u16>,
     /// "switchml" or "atp".
     pub algorithm: &'static str,
+    /// How the switch adds sums of floats.
+    pub accumulator: &'static str,
     /// Packets from the switch that were ignored, by reason.
     pub drops: BTreeMap<&'static str, u64>,
     /// Datagrams given to the network.
@@ -96,6 +102,8 @@ impl Stats {
         self.sums_in_part += lane.endpoint.sums_in_part;
         self.window_cuts += lane.endpoint.window_cuts;
         self.blocks_non_finite += lane.endpoint.blocks_non_finite;
+        self.blocks_overflowed += lane.endpoint.blocks_overflowed;
+        self.elements_overflowed += lane.endpoint.elements_overflowed;
         self.datagrams_sent += lane.net.datagrams_sent;
         self.bytes_sent += lane.net.bytes_sent;
         self.datagrams_received += lane.net.datagrams_received;

@@ -17,6 +17,8 @@ use crate::{Error, ErrorKind};
 pub struct Outcome {
     /// Blocks whose sum was not a number because some rank's input was not.
     pub non_finite_blocks: u64,
+    /// Elements whose sum left the accumulator's format; their blocks were sent again, and the result has them right.
+    pub overflowed_elements: u64,
     /// Blocks in all.
     pub chunks: u64,
     /// From submission to completion.
@@ -112,6 +114,7 @@ pub(crate) struct Collective {
     /// Lanes that may still touch the memory.
     lanes_active: AtomicU16,
     non_finite_blocks: AtomicU64,
+    overflowed_elements: AtomicU64,
     blocks_done: Arc<AtomicU64>,
     missing: MissingCount,
     failure: Mutex<Option<Error>>,
@@ -142,6 +145,7 @@ impl Collective {
             spin,
             lanes_active: AtomicU16::new(part_count),
             non_finite_blocks: AtomicU64::new(0),
+            overflowed_elements: AtomicU64::new(0),
             blocks_done: Arc::default(),
             missing: MissingCount::new(),
             failure: Mutex::new(None),
@@ -161,6 +165,11 @@ impl Collective {
 
     pub fn add_non_finite(&self, block_count: u64) {
         self.non_finite_blocks.fetch_add(block_count, Ordering::Relaxed);
+    }
+
+    /// Elements of a block that is sent again.
+    pub fn count_overflowed(&self, element_count: u32) {
+        self.overflowed_elements.fetch_add(element_count.into(), Ordering::Relaxed);
     }
 
     pub fn count_block(&self) {
@@ -210,6 +219,7 @@ impl Collective {
             Some(error) => Err(error),
             None => Ok(Outcome {
                 non_finite_blocks: self.non_finite_blocks.load(Ordering::Relaxed),
+                overflowed_elements: self.overflowed_elements.load(Ordering::Relaxed),
                 chunks: self.block_count,
                 elapsed: self.submitted.elapsed(),
                 missing: self.missing.of(self.block_count),

@@ -156,3 +156,49 @@ fn table_2_comes_out_on_drawn_numbers_and_runs_on_recorded_ones() {
     let refused = format!("{:#}", Experiment::LibraTable2.run(&bad).unwrap_err());
     assert!(refused.contains("begin with a copy of experiments/libra/table2.toml"), "{refused}");
 }
+
+fn run_on(experiment: fanin_lab::numerics::Experiment, recording: &str) -> Findings {
+    let options = fanin_lab::atp::Options { gradients: vec![recording.into()], ..Default::default() };
+    experiment.run(&options).unwrap()
+}
+
+const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/gradients/mnist-small-4");
+
+#[test]
+fn ratios_among_workers_are_counted_by_phase() {
+    let findings = run_on(fanin_lab::numerics::Experiment::FpisaFig7, SMALL);
+    assert_eq!(findings.rows.len(), 3, "{findings:?}");
+    let table = &findings.sheets[0].rows;
+    assert_eq!(table.len(), 20);
+    for phase in 1..4 {
+        // Shares grow with the ratio; early steps of a small network are like the paper's.
+        assert!(table.windows(2).all(|pair| pair[0][phase] <= pair[1][phase]), "{table:?}");
+        assert!((60.0..100.0).contains(&table[6][phase]), "{table:?}");
+    }
+}
+
+#[test]
+fn errors_of_fpisa_a_have_their_causes_beside_them() {
+    let findings = run_on(fanin_lab::numerics::Experiment::FpisaFig8, SMALL);
+    assert!(row(&findings, "mnist-small-4, fpisa-a, early: overflow").ours.ends_with("% of elements"));
+    assert!(!row(&findings, "mnist-small-4, fpisa-a, final: overflow").holds, "the paper's headroom overflows");
+    assert!(row(&findings, "mnist-small-4, fpisa-a-safe, final: overflow").holds, "{findings:?}");
+    let errors = &findings.sheets[0].rows;
+    assert_eq!(errors.len(), 9);
+    for numbers in errors {
+        assert!((numbers[1] + numbers[2] + numbers[3] - 100.0).abs() < 1e-6, "{numbers:?}");
+    }
+    // fpisa, the last three: no overwrites, and errors a thousand times smaller than fpisa-a's.
+    assert!(errors[6][4] == 0.0 && errors[6][7] < 1e-3 * errors[0][7].max(errors[1][7]), "{errors:?}");
+}
+
+#[test]
+fn the_theorems_hold_on_recorded_gradients_and_are_not_loose() {
+    let findings = run_on(fanin_lab::numerics::Experiment::SwitchmlTheorems, SMALL);
+    assert_eq!(findings.rows.len(), 6);
+    assert!(findings.rows.iter().all(|row| row.holds), "{findings:?}");
+    for numbers in &findings.sheets[0].rows {
+        assert!((0.2..=0.5).contains(&numbers[2]), "nearest rounding halves the bound: {numbers:?}");
+        assert!((0.3..=1.0).contains(&numbers[3]), "{numbers:?}");
+    }
+}

@@ -15,6 +15,7 @@
 //! When the agreed exponent is [`BlockExponent::NON_FINITE`] (or another one above [`BlockExponent::MAX`]), [`scale`]
 //! is NaN; quantising with it sends zeros and dequantising with it makes the whole block NaN, with no case to write.
 
+use crate::certificate::{Certificate, Contributions, floor_log2, pow2};
 use crate::exponent::{ceil_log2, fold_divisor};
 use crate::{BlockExponent, check_length, simd as kernel};
 
@@ -39,6 +40,16 @@ pub fn exponent_bf16(values: &[u16]) -> BlockExponent {
 /// above [`BlockExponent::MAX`]. Both `f` and `1/f` are normal f32 numbers, so scaling by them is exact.
 pub fn scale(exponent: BlockExponent, worker_count: u16) -> f32 {
     exponent.to_scale(31 - headroom_bits(worker_count)).unwrap_or(f32::NAN)
+}
+
+/// What the sum of these contributions promises, in a block whose largest magnitude is `magnitude_max`: half a step for each
+/// value (Appendix E, Theorem 1, with rounding to nearest), and the rounding to f32.
+pub fn certify(contributions: &Contributions) -> Certificate {
+    let worker_count = contributions.worker_count.min(256) as u16;
+    let exponent = BlockExponent::of_magnitude_bits((contributions.magnitude_max as f32).to_bits());
+    let steps = f64::from(contributions.worker_count) / (2.0 * f64::from(scale(exponent, worker_count)));
+    let read_out = pow2(floor_log2(contributions.magnitude_sum + steps) - 24);
+    Certificate { order_independent: true, absolute_error: steps + read_out, source: "SwitchML, Appendix E" }
 }
 
 /// Bits that the sum of `worker_count` rounded words needs above one word.

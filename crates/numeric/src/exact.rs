@@ -24,7 +24,7 @@ use crate::scalar::{Setup, bits_of_marks, extract, load, store};
 const DIGIT_BITS: u32 = 32;
 
 /// One element's exact sum, in `LIMBS` digits of 32 bits with room for carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sum<const LIMBS: usize> {
     /// `limbs[k]` counts `2^(32 k)` times the format's least number; signed, and not reduced.
     limbs: [i64; LIMBS],

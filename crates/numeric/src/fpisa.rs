@@ -14,7 +14,7 @@
 //! Every verb panics when its slices' lengths do not belong together.
 
 use crate::certificate::{Certificate, Contributions, floor_log2, pow2};
-use crate::register_pair::{FloatFormat, NoRoom, Registers, Rounding};
+use crate::register_pair::{FloatFormat, NoRoom, Registers, Rounding, sum_bits};
 use crate::scalar::Setup;
 use crate::telemetry::Telemetry;
 use crate::{check_length, simd as kernel};
@@ -37,6 +37,14 @@ impl Fpisa {
     pub fn new(format: FloatFormat, guard_bits: u32, alignment: Rounding, read_out: Rounding) -> Result<Self, NoRoom> {
         check_room(format, guard_bits)?;
         Ok(Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None }))
+    }
+
+    /// The guard bits that `worker_count` contributions leave of the headroom, so that none of their sums overflows while there
+    /// is room for them; the read-out rounds to nearest. Alignment is the paper's, an arithmetic shift.
+    pub fn for_workers(format: FloatFormat, worker_count: u32) -> Self {
+        let guard_bits = format.headroom_bits().saturating_sub(sum_bits(worker_count));
+        let (alignment, read_out) = (Rounding::Floor, Rounding::NearestEven);
+        Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None })
     }
 
     /// The payload's format.

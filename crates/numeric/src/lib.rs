@@ -10,6 +10,8 @@
 //! | [`byte_wire`] | worker | floats <-> scaled 8-bit integers, a quarter of the bytes on the wire |
 //! | [`static_fixed`] | worker, switch and server | floats <-> counts of 10^-8 whose sums saturate (ATP §3.8) |
 //! | [`float_wire`] | worker | floats <-> floats as they are, where fixed point does not hold the sum (ATP §3.8) |
+//! | [`raw_wire`] | worker | floats <-> floats as they lie in memory, where the switch adds them itself |
+//! | [`byte_order`] | switch | raw floats <-> what the accumulators read |
 //! | [`integer`] | worker | integers, limbs, ordered floats and raw bytes <-> 32-bit words, all exact |
 //! | [`accumulate`] | switch | a slot overwrites, adds, takes the maximum, ors, xors, and emits |
 //! | [`fpisa`] | switch | floats added in integer registers (FPISA §3); [`register_pair`] is the slot |
@@ -39,6 +41,7 @@ pub mod bfloat_wire;
 pub mod block_fixed;
 pub mod block_float;
 mod blocks;
+pub mod byte_order;
 pub mod byte_wire;
 pub mod certificate;
 pub mod exact;
@@ -52,6 +55,7 @@ pub mod half_wire;
 pub mod ieee;
 pub mod integer;
 pub mod log_table;
+pub mod raw_wire;
 pub mod register_pair;
 mod scalar;
 mod simd;

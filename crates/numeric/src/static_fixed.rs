@@ -11,6 +11,7 @@
 //! # Panics
 //! Every function panics when its slices' lengths do not belong together.
 
+use crate::certificate::{Certificate, Contributions, floor_log2, pow2};
 use crate::{check_length, simd as kernel};
 
 /// Units of one. Exact in f32 and f64.
@@ -69,4 +70,23 @@ pub fn emit(slot: &[i32], payload: &mut [u8]) {
 /// Whether some sum of the slot has left 32 bits.
 pub fn is_saturated(slot: &[i32]) -> bool {
     kernel::has_extreme(slot)
+}
+
+/// What the sum of these contributions promises: half of 10^-8 for each value, and the rounding to f32; nothing where a sum may
+/// leave 32 bits.
+pub fn certify(contributions: &Contributions) -> Certificate {
+    let steps = f64::from(contributions.worker_count) / (2.0 * SCALE);
+    let largest = contributions.magnitude_sum + steps;
+    let read_out = pow2(floor_log2(largest) - 24);
+    let fits = largest * SCALE < f64::from(i32::MAX);
+    let absolute_error = if fits { steps + read_out } else { f64::INFINITY };
+    Certificate { order_independent: true, absolute_error, source: "ATP, Appendix B.1" }
+}
+
+/// How many sums of the slot have left 32 bits.
+pub fn count_saturated(slot: &[i32]) -> u32 {
+    if !is_saturated(slot) {
+        return 0;
+    }
+    slot.iter().filter(|&&sum| sum == i32::MIN || sum == i32::MAX).count() as u32
 }

@@ -66,6 +66,7 @@ impl Core {
             slots_per_lane: slots,
             element_count_max: elements,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             wire_format: WireFormat::Fanin,
         };
         switch.install(config).expect("a valid job");

@@ -98,11 +98,15 @@ pub enum DropReason {
     ///
     /// Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.
     PartialOverlap = 22,
+    /// PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
+    ///
+    /// Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more.
+    BufferFull = 23,
 }
 
 impl DropReason {
     /// Number of reasons: the length of a table with one entry for each.
-    pub const COUNT: usize = 23;
+    pub const COUNT: usize = 24;
 
     /// Every reason, in the order of its code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -129,6 +133,7 @@ impl DropReason {
         Self::JobDraining,
         Self::SlotBusy,
         Self::PartialOverlap,
+        Self::BufferFull,
     ];
 
     /// Code in a Refusal's `detail`; from 0, without gaps, so it is also the position in [`Self::ALL`].
@@ -162,6 +167,7 @@ impl DropReason {
             20 => Some(Self::JobDraining),
             21 => Some(Self::SlotBusy),
             22 => Some(Self::PartialOverlap),
+            23 => Some(Self::BufferFull),
             _ => None,
         }
     }
@@ -208,6 +214,7 @@ impl DropReason {
             Self::JobDraining => "job_draining",
             Self::SlotBusy => "slot_busy",
             Self::PartialOverlap => "partial_overlap",
+            Self::BufferFull => "buffer_full",
         }
     }
 
@@ -252,6 +259,9 @@ impl DropReason {
             Self::SlotBusy => "XDP: another processor held the slot too long; the packet was not counted.",
             Self::PartialOverlap => {
                 "ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."
+            }
+            Self::BufferFull => {
+                "PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for."
             }
         }
     }
@@ -311,6 +321,9 @@ impl DropReason {
             }
             Self::PartialOverlap => {
                 "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart."
+            }
+            Self::BufferFull => {
+                "Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more."
             }
         }
     }

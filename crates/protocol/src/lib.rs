@@ -10,6 +10,7 @@
 //!   `handle_packet`, `handle_timeout`, `poll_transmit`, `poll_timeout`,
 //!   `poll_event`.
 //! * [`atp`] has the same two, and the parameter server as a third value.
+//! * [`panama`] has the same two, and the controller's choice of aggregation trees.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ extern crate alloc;
 
 pub mod atp;
 pub mod generated;
+pub mod panama;
 mod resend_timer;
 pub mod stream;
 pub mod switchml;

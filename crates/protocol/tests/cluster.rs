@@ -86,6 +86,7 @@ fn run(worker_count: u16, lengths: &[usize], wire_format: WireFormat) -> (Vec<Fl
             slots_per_lane: 4,
             element_count_max: K,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             wire_format,
         })
         .unwrap();

@@ -6,7 +6,7 @@ use fanin_protocol::switchml::{
 use fanin_protocol::time::Time;
 use fanin_protocol::{DropReason, Verdict};
 use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
-use fanin_wire::{ElementFormat, Kind, Operator, fanin};
+use fanin_wire::{ElementFormat, Kind, Operator, ProbePath, fanin};
 
 const JOB: JobConfig = JobConfig {
     job_id: 0x0105,
@@ -17,6 +17,7 @@ const JOB: JobConfig = JobConfig {
     element_count_max: 4,
     wire_format: WireFormat::Fanin,
     has_checksum: true,
+    accumulator: fanin_wire::Accumulator::BlockFixed,
 };
 
 /// The second of two racks of two: ranks 2 and 3, child 1 of the root.
@@ -208,4 +209,56 @@ fn a_root_sends_a_sum_for_one_rank_to_the_child_that_it_is_behind() {
     }
     let nobody = take(fanin::Header { destination: 4, ..contribution() }).0;
     assert!(matches!(nobody, Verdict::Refuse { reason: DropReason::BadRank, .. }), "{nobody:?}");
+}
+
+fn probe(child: u16, echo: ProbePath) -> fanin::Header {
+    fanin::Header { kind: Kind::Probe, worker_rank: child, collective_tag: 0, echo: echo as u32, ..contribution() }
+}
+
+#[test]
+fn a_probe_goes_to_the_root_and_back_through_every_leaf() {
+    // A leaf below this one would have put its own child's number there.
+    for passed_before in [0, 6] {
+        let mut rack = Rack::new();
+        let asked = fanin::Header { chunk_index: passed_before, ..probe(1, ProbePath::Unicast) };
+        let LeafVerdict::Up { bytes } = rack.take(Side::Below, asked, &[0; 4]) else { panic!("it goes up") };
+        assert_eq!(bytes, HEADER_BYTES + 16, "as long as it was, so that it tests the way");
+        let (above, _) = rack.left(bytes);
+        assert_eq!((above.kind, above.worker_rank), (Kind::Probe, 1), "this leaf is child 1 of the root");
+        // What a root makes of it.
+        let mut root = Switch::new();
+        root.install_root(JOB, vec![0, 0, 1, 1]).expect("a valid job");
+        let context = Context { now: Time::ZERO, wire_format: WireFormat::Fanin, source_rank: None };
+        let (packet, mut output) = (rack.output[..bytes].to_vec(), [0; 128]);
+        assert_eq!(root.process(&context, &packet, &mut output), Verdict::ProbeReply { bytes });
+        let (answer, _) = fanin::Header::parse(&output[..bytes]).expect("a datagram");
+        let verdict = rack.take(Side::Above, answer, &[0; 4]);
+        assert!(matches!(verdict, LeafVerdict::ToChild { child: 1, lane: 0, .. }), "{verdict:?}");
+        let (returned, _) = rack.left(bytes);
+        let expected = fanin::Header { kind: Kind::ProbeReply, element_count: 4, ..asked };
+        assert_eq!(returned, expected, "what the child knows its Probe by");
+        assert_eq!((rack.leaf.counters().probes, rack.leaf.counters().probes_returned), (1, 1));
+    }
+}
+
+#[test]
+fn whether_multicast_gets_to_a_child_its_own_switch_says() {
+    let mut rack = Rack::new();
+    for path in [ProbePath::MulticastTest, ProbePath::MulticastUse] {
+        let verdict = rack.take(Side::Below, probe(0, path), &[0]);
+        assert!(matches!(verdict, LeafVerdict::Below(Verdict::ProbeReply { .. })), "{verdict:?}");
+    }
+}
+
+#[test]
+fn answers_to_probes_that_nobody_here_has_sent_go_no_further() {
+    let mut rack = Rack::new();
+    let drops = |verdict, reason| assert_eq!(verdict, LeafVerdict::Below(Verdict::Drop(reason)));
+    let answer = fanin::Header { kind: Kind::ProbeReply, ..probe(1, ProbePath::Unicast) };
+    drops(rack.take(Side::Above, fanin::Header { chunk_index: 2, ..answer }, &[]), DropReason::BadRank);
+    drops(rack.take(Side::Above, fanin::Header { worker_rank: 0, ..answer }, &[]), DropReason::BadRank);
+    drops(rack.take(Side::Above, fanin::Header { job_token: 1, ..answer }, &[]), DropReason::StaleToken);
+    drops(rack.take(Side::Above, fanin::Header { slot_index: 9, ..answer }, &[]), DropReason::BadSlot);
+    let too_deep = fanin::Header { chunk_index: 1 << 24, ..probe(1, ProbePath::Unicast) };
+    drops(rack.take(Side::Below, too_deep, &[]), DropReason::BadSlot);
 }

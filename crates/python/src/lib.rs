@@ -4,6 +4,7 @@
 
 mod buffer;
 mod errors;
+mod numerics;
 mod session;
 mod switch;
 mod ticket;
@@ -37,5 +38,7 @@ fn _fanin(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ticket::Ticket>()?;
     module.add_class::<ticket::Outcome>()?;
     module.add_class::<switch::LocalSwitch>()?;
+    module.add_class::<numerics::Accumulator>()?;
+    module.add_function(wrap_pyfunction!(numerics::accumulator_names, module)?)?;
     module.add_function(wrap_pyfunction!(main, module)?)
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanin_host::{
-    Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request, SessionConfig,
-    StragglerPolicy, Transport, WireFormat,
+    Accumulator, Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request,
+    SessionConfig, StragglerPolicy, Transport, WireFormat,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -45,7 +45,7 @@ impl Session {
         tls_ca = None, lane_count = None, slots_per_lane = None, element_count = None, element_format = "int32",
         wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
         multicast = true, algorithm = "switchml", own_server = None, switch_name = None,
-        on_peer_loss = "fail", stragglers = "wait", replace = false,
+        on_peer_loss = "fail", stragglers = "wait", replace = false, accumulator = None, tolerance = None,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn connect(
@@ -76,6 +76,8 @@ impl Session {
         on_peer_loss: &str,
         stragglers: &str,
         replace: bool,
+        accumulator: Option<&str>,
+        tolerance: Option<f64>,
     ) -> PyResult<Session> {
         let config = SessionConfig {
             controller: controller.clone(),
@@ -103,6 +105,8 @@ impl Session {
             on_peer_loss: parse_on_peer_loss(on_peer_loss)?,
             stragglers: parse_stragglers(stragglers)?,
             is_replacement: replace,
+            accumulator: accumulator.map(parse_accumulator).transpose()?,
+            tolerance,
             ..SessionConfig::default()
         };
         let inner = connect_interruptibly(py, config)?;
@@ -202,6 +206,7 @@ impl Session {
             row.set_item("timeouts", total.timeouts)?;
             row.set_item("chunks", total.chunks)?;
             row.set_item("non_finite_blocks", total.non_finite_blocks)?;
+            row.set_item("overflowed_elements", total.overflowed_elements)?;
             row.set_item("seconds_in_flight", total.in_flight.as_secs_f64())?;
             kinds.set_item(kind, row)?;
         }
@@ -420,6 +425,13 @@ fn parse_stragglers(text: &str) -> PyResult<Option<StragglerPolicy>> {
     };
     let expected = "one of wait, partial:ms:percent, skip:ms:percent";
     policy.map(Some).ok_or_else(|| invalid(format!("unknown stragglers {text:?}; {expected}")))
+}
+
+fn parse_accumulator(label: &str) -> PyResult<Accumulator> {
+    Accumulator::from_label(label).ok_or_else(|| {
+        let known = Accumulator::ALL.map(Accumulator::label).join(", ");
+        invalid(format!("unknown accumulator {label:?}; one of {known}"))
+    })
 }
 
 fn parse_algorithm(name: &str) -> PyResult<Algorithm> {

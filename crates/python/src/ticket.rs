@@ -17,6 +17,8 @@ pub const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub struct Outcome {
     /// Blocks whose sum was not a number because some rank's input was not.
     non_finite_blocks: u64,
+    /// Elements whose sum left the accumulator's format; their blocks were sent again.
+    overflowed_elements: u64,
     /// Blocks in all.
     chunks: u64,
     /// From submission to completion.
@@ -32,6 +34,7 @@ impl From<fanin_host::Outcome> for Outcome {
     fn from(outcome: fanin_host::Outcome) -> Outcome {
         Outcome {
             non_finite_blocks: outcome.non_finite_blocks,
+            overflowed_elements: outcome.overflowed_elements,
             chunks: outcome.chunks,
             elapsed_s: outcome.elapsed.as_secs_f64(),
             missing_least: outcome.missing.least,

@@ -15,6 +15,7 @@ pub struct Total {
     pub timeouts: u64,
     pub chunks: u64,
     pub non_finite_blocks: u64,
+    pub overflowed_elements: u64,
     pub in_flight: Duration,
 }
 
@@ -25,6 +26,7 @@ impl Total {
                 self.completed += 1;
                 self.chunks += outcome.chunks;
                 self.non_finite_blocks += outcome.non_finite_blocks;
+                self.overflowed_elements += outcome.overflowed_elements;
                 self.in_flight += outcome.elapsed;
             }
             Err(error) => {

@@ -48,6 +48,11 @@ impl Class {
         }
     }
 
+    /// The same with another limit of the queue.
+    pub fn with_queue_bytes_max(self, queue_bytes_max: u64) -> Class {
+        Class { queue_bytes_max, ..self }
+    }
+
     /// How long a port takes to send so many bytes.
     #[inline]
     pub fn transmission_ps(&self, bytes: u16) -> u64 {
@@ -131,6 +136,20 @@ impl Link {
         true
     }
 
+    /// Sends a packet before all that wait, and whether paused or not: what links tell each other about themselves.
+    pub fn offer_first(&mut self, class: &Class, now_ps: u64, packet: Packet) {
+        self.start_until(class, now_ps);
+        self.push(packet);
+        for position in (self.waiting + 1..self.tail).rev() {
+            let (from, to) = (self.slot(position - 1), self.slot(position));
+            self.ring[to] = self.ring[from];
+        }
+        let slot = self.slot(self.waiting);
+        self.ring[slot] = packet;
+        self.free_at_ps = self.free_at_ps.max(now_ps);
+        self.start_first(class);
+    }
+
     /// Starts what may start at or before `now_ps`. Later starts stay open: a pause may come first.
     #[inline]
     pub fn start_until(&mut self, class: &Class, now_ps: u64) {
@@ -150,6 +169,14 @@ impl Link {
     pub fn resume(&mut self, now_ps: u64) {
         self.is_paused = false;
         self.free_at_ps = self.free_at_ps.max(now_ps);
+    }
+
+    /// Does what a pause frame says.
+    pub fn obey(&mut self, class: &Class, frame: &Packet) {
+        match frame.number {
+            0 => self.resume(frame.at_ps),
+            _ => self.pause(class, frame.at_ps),
+        }
     }
 
     /// When it can start another packet at once, if that is before `end_ps`.

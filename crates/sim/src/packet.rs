@@ -14,6 +14,8 @@ pub enum Kind {
     Ack,
     /// A datagram of a protocol that aggregates; its bytes lie in [`crate::datagrams`].
     Aggregation,
+    /// What a port tells the one at its link's other end: to stop sending ([`Packet::number`] is 1) or to go on (0).
+    Pause,
 }
 
 /// One packet: 32 bytes, two to a cache line.
@@ -44,6 +46,9 @@ pub struct Packet {
     /// Data: the job's number and one, or 0 for a flow of no job.
     pub tag: u16,
 }
+
+/// Bytes of a pause frame on a link, with what Ethernet adds.
+pub const PAUSE_BYTES: u16 = 84;
 
 /// Of a datagram that the next node's program is to handle.
 pub const NO_HOST: u16 = u16::MAX;

@@ -135,6 +135,8 @@ pub struct Report {
     pub marked: u64,
     /// Packets that full queues turned away.
     pub dropped: u64,
+    /// Frames that stopped a sender.
+    pub pauses: u64,
     /// Segments sent again.
     pub resent: u64,
     /// Timers that ran out.
@@ -168,6 +170,7 @@ impl Report {
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
             dropped: from_switches().map(|link| link.dropped).sum(),
+            pauses: outcome.switches.iter().map(|switch| switch.pauses).sum(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),
             aggregation_resent: outcome.endpoints.resent,
@@ -203,4 +206,46 @@ fn class<'a>(bytes_max: u64, flows: impl Iterator<Item = &'a FlowRecord>) -> Opt
         p95_us: at(0.95),
         p99_us: at(0.99),
     })
+}
+
+/// What was carried from one note to the next.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Its end.
+    pub end_ps: u64,
+    /// Payload of all flows that was acknowledged, bits per second.
+    pub flows_bps: f64,
+    /// Hosts of which any was.
+    pub active_hosts: usize,
+    /// Jain's index over these hosts, 1 if all had the same; of none, 1.
+    pub fairness: f64,
+    /// By job, gradients summed at a rank, bits per second on the average.
+    pub jobs_bps: Vec<f64>,
+}
+
+/// Throughput and fairness over time.
+pub fn intervals(outcome: &Outcome, job_count: usize) -> Vec<Interval> {
+    let samples = &outcome.samples;
+    let seconds = samples.every_ps as f64 / 1e12;
+    let grown = |of: &[u64], place: usize| of[place] - place.checked_sub(1).map_or(0, |before| of[before]);
+    let interval = |place: usize| {
+        let carried: Vec<f64> = samples.hosts.iter().map(|host| grown(host, place) as f64 * 8.0 / seconds).collect();
+        let active: Vec<f64> = carried.into_iter().filter(|&rate| rate > 0.0).collect();
+        let sum: f64 = active.iter().sum();
+        let squares: f64 = active.iter().map(|rate| rate * rate).sum();
+        let mut jobs = vec![(0.0, 0u32); job_count];
+        for rank in &samples.ranks {
+            let (bps, ranks) = &mut jobs[usize::from(rank.job)];
+            *bps += grown(&rank.summed, place) as f64 * 8.0 / seconds;
+            *ranks += 1;
+        }
+        Interval {
+            end_ps: (place as u64 + 1) * samples.every_ps,
+            flows_bps: sum,
+            active_hosts: active.len(),
+            fairness: if active.is_empty() { 1.0 } else { sum * sum / (active.len() as f64 * squares) },
+            jobs_bps: jobs.into_iter().map(|(bps, ranks)| bps / f64::from(ranks.max(1))).collect(),
+        }
+    };
+    (0..samples.hosts.first().map_or(0, Vec::len)).map(interval).collect()
 }

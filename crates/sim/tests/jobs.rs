@@ -87,7 +87,7 @@ start_ms = [0.0, 2.0]
 [[job]]
 bytes = 500000
 compute_ms = 0.2
-workers = 7
+workers = 3
 scheme = 'ring'
 [[job]]
 model = 'resnet50'
@@ -95,12 +95,23 @@ scale = 0.01
 placement = 'random'
 workers = 4
 scheme = 'ideal'
+[[job]]
+bytes = 100000
+compute_ms = 0.1
+count = 2
+placement = 'random'
+workers = 4
+scheme = 'atp'
+trees = 4
+start_ms = 1.0
+[atp]
+slots = 24
 ";
 
 #[test]
 fn jobs_beside_traffic_are_the_same_from_any_number_of_threads() {
     let alone = run_on(MIXED, 1);
-    for job in 0..6 {
+    for job in 0..8 {
         assert!(!iterations_us(&alone, job).is_empty(), "job {job}: {} iterations", iterations_us(&alone, job).len());
     }
     assert!(alone.links.iter().any(|link| link.counters.dropped > 0), "nothing was lost: a weak test");
@@ -140,6 +151,56 @@ fn across_racks_aggregation_beats_the_ring_and_nothing_beats_the_ideal() {
     assert!(ring - 1000.0 > 1.7 * (switchml - 1000.0), "ring {ring} us, aggregated {switchml}");
 }
 
+/// ATP §3.4: the rack's switch sums all of a chunk, the server gets one packet for each, and the same goes back.
+#[test]
+fn atp_takes_as_long_as_a_passage_where_nothing_collides() {
+    let text = "duration_ms = 60\n[topology]\nshape = 'leaf-spine'\nleaves = 2\nspines = 2\nhosts_per_leaf = 8\n\
+                [[job]]\nbytes = 2000000\ncompute_ms = 1.0\nworkers = 8\niterations = 4\nscheme = 'atp'\n\
+                [atp]\nslots = 4096\nwindow_max = 128";
+    let outcome = run_on(text, 1);
+    let times = iterations_us(&outcome, 0);
+    assert_eq!(times.len(), 4);
+    let passage = 2e6 / 1408.0 * 1538.0 * 8.0 / 1e4;
+    assert!(times[3] - 1000.0 > passage && times[3] - 1000.0 < 1.1 * passage, "{times:?}, {passage}");
+    let blocks = 2_000_000u64.div_ceil(1408);
+    assert_eq!(outcome.endpoints.sums, 4 * 8 * blocks);
+    let to_server = outcome.links.iter().find(|link| link.to == 15).unwrap();
+    // Few chunks have met another's slot: hashes of 128 in 4,096.
+    let extra = to_server.counters.sent as f64 / (4 * blocks) as f64;
+    assert!((1.0..1.05).contains(&extra), "{extra} packets at the server for each chunk");
+}
+
+/// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
+#[test]
+fn with_few_slots_atps_server_sums_the_rest() {
+    let text = |slots: u32| {
+        format!(
+            "duration_ms = 60\n[topology]\nshape = 'star'\nhosts = 5\n[[job]]\nbytes = 1000000\ncompute_ms = 0.0\n\
+             workers = 4\niterations = 2\nscheme = 'atp'\n[atp]\nslots = {slots}"
+        )
+    };
+    let at_server = |slots: u32| {
+        let outcome = run_on(&text(slots), 1);
+        assert_eq!(iterations_us(&outcome, 0).len(), 2, "{slots} slots");
+        outcome.links.iter().find(|link| link.to == 4).unwrap().counters.sent
+    };
+    let (few, many) = (at_server(8), at_server(2048));
+    assert!(few > 2 * many, "{few} packets at the server with 8 slots, {many} with 2048");
+}
+
+#[test]
+fn samples_tell_how_far_ranks_were() {
+    for scheme in ["ring", "switchml", "ideal"] {
+        let outcome = run_on(&star(scheme, ""), 1);
+        assert_eq!(outcome.samples.hosts[0].len(), 100, "one for each millisecond");
+        assert_eq!(outcome.samples.ranks.len(), 8);
+        for rank in &outcome.samples.ranks {
+            assert!(rank.summed.is_sorted() && rank.summed[1] == 0, "nothing in the first two milliseconds");
+            assert_eq!(rank.summed[99], 3 * 4_000_000, "{scheme}: three iterations");
+        }
+    }
+}
+
 #[test]
 fn jobs_that_cannot_be_say_why() {
     let good = star("switchml", "");
@@ -155,6 +216,9 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("'switchml'", "'switchml'\nslots = 100"), "power of two"),
         (good.replace("'switchml'", "'switchml'\npayload_bytes = 9000"), "payload_bytes"),
         (good.replace("'switchml'", "'switchml'\nspeed = 1"), "speed"),
+        (good.replace("'switchml'", "'atp'"), "no host is left"),
+        (good.replace("'switchml'", "'atp'\nserver = 3"), "server = 3"),
+        (good.replace("'switchml'", "'switchml'\n[atp]\nwindow_max = 100"), "window_max"),
         (good.replace("iterations = 3", "iterations = 0"), "iterations"),
         (good.replace("compute_ms = 2.0", "compute_ms = -2.0"), "compute_ms"),
     ];
@@ -162,5 +226,31 @@ fn jobs_that_cannot_be_say_why() {
         let error = Scenario::parse(&text).and_then(|scenario| scenario.plan().map(|_| ())).expect_err(&text);
         let said = format!("{error:#}");
         assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+}
+
+#[test]
+fn panama_takes_one_passage_and_its_slow_start() {
+    let ideal = iterations_us(&run_on(&star("ideal", ""), 1), 0);
+    let panama = iterations_us(&run_on(&star("panama", ""), 1), 0);
+    assert_eq!(panama.len(), 3);
+    // The window stays open between iterations: after the first one nothing is left of slow start.
+    assert!(panama[0] < 1.10 * ideal[0], "{panama:?} us, {ideal:?} without a protocol");
+    for (ideal, panama) in ideal.iter().zip(&panama).skip(1) {
+        assert!((panama - ideal).abs() < 0.02 * ideal, "{panama} us, {ideal} without a protocol");
+    }
+}
+
+#[test]
+fn panama_beside_traffic_is_the_same_from_any_number_of_threads() {
+    // Queues that marks keep short lose nothing, as PANAMA has it.
+    let text = MIXED.replace("'switchml'", "'panama'").replace("queue_kib = 100", "queue_kib = 1000");
+    let text = text.replace("scheme = 'ideal'", "scheme = 'panama'\ntrees = 2\nshare = 0.7");
+    let alone = run_on(&text, 1);
+    assert!((0..6).all(|job| !iterations_us(&alone, job).is_empty()), "a job has no iterations");
+    assert!(alone.endpoints.sums > 10_000, "{:?}", alone.endpoints);
+    for threads in [2, 4] {
+        let shared = run_on(&text, threads);
+        assert!(alone == shared, "{threads} threads: {:x}, not {:x}", shared.digest(), alone.digest());
     }
 }

@@ -150,6 +150,50 @@ fn load_that_fits_is_carried() {
     assert!(all.p50_us <= all.p95_us && all.p95_us <= all.p99_us && all.count == report.flows_completed);
 }
 
+#[test]
+fn intervals_tell_throughput_and_fairness() {
+    // Of the second interval, at 1 ms: 125 kB and 500 kB were acknowledged, and nothing of the third host.
+    let hosts = vec![vec![125_000, 250_000], vec![125_000, 625_000], vec![0, 0]];
+    let samples = engine::Samples { every_ps: 1_000_000_000, hosts, ranks: Vec::new() };
+    let intervals = fanin_sim::report::intervals(&Outcome { samples, ..Outcome::default() }, 0);
+    assert_eq!((intervals[0].fairness, intervals[0].active_hosts, intervals[0].flows_bps), (1.0, 2, 2e9));
+    assert_eq!((intervals[1].flows_bps, intervals[1].end_ps), (5e9, 2_000_000_000));
+    assert!((intervals[1].fairness - 25.0 / (2.0 * 17.0)).abs() < 1e-12, "{intervals:?}");
+}
+
+fn incast(switches: &str, congestion: &str) -> String {
+    format!(
+        "duration_ms = 30\n[topology]\nshape = 'leaf-spine'\nleaves = 4\nspines = 2\nhosts_per_leaf = 8\n\
+         [transport]\ncongestion = '{congestion}'\ninitial_window = 100\n[switches]\n{switches}\n\
+         [[traffic]]\nkind = 'incast'\nsenders = 31\nbytes = 400000"
+    )
+}
+
+/// IEEE 802.1Qbb's promise: whoever is stopped in time loses nothing, and congestion spreads instead.
+#[test]
+fn with_pauses_nothing_is_lost() {
+    let lossy = report(&incast("buffer_kib = 400", "newreno"));
+    assert!(lossy.dropped > 100, "{} dropped: a weak test", lossy.dropped);
+    for threads in [1, 3] {
+        let outcome = run_on(&incast("buffer_kib = 400\npause = true", "newreno"), threads);
+        let text = incast("buffer_kib = 400\npause = true", "newreno");
+        let report = Report::new(&outcome, &[], Scenario::parse(&text).unwrap().plan().unwrap().duration_ps);
+        assert!(report.pauses > 100, "{} pauses", report.pauses);
+        assert_eq!((report.dropped, report.resent, report.flows_completed), (0, 0, 31));
+        assert_eq!(outcome.digest(), run_on(&text, 1).digest());
+    }
+}
+
+/// Choudhury and Hahne 1998: n queues that never end get share/(1 + n share) of the memory each.
+#[test]
+fn queues_that_share_memory_leave_some_free() {
+    for (share, part) in [(1.0, 0.5), (0.5, 1.0 / 3.0), (4.0, 0.8)] {
+        let report = report(&incast(&format!("buffer_kib = 400\nshare = {share}"), "newreno"));
+        let longest = report.queued_bytes_max as f64 / (400.0 * 1024.0);
+        assert!((longest - part).abs() < 0.02, "share {share}: the longest queue had {longest} of the memory");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
@@ -162,6 +206,7 @@ proptest! {
         shape in 0usize..4,
         threads in 1usize..4,
         newreno in any::<bool>(),
+        memory in 0usize..3,
     ) {
         let shape = [
             "'fat-tree'\nk = 4",
@@ -170,16 +215,18 @@ proptest! {
             "'dumbbell'\nleft = 3\nright = 4",
         ][shape];
         let congestion = if newreno { "newreno" } else { "dctcp" };
+        let memory = ["", "[switches]\nbuffer_kib = 60", "[switches]\nbuffer_kib = 12000\npause = true"][memory];
         let text = format!(
             "duration_ms = 0.4\nseed = {seed}\n[topology]\nshape = {shape}\n[links]\nqueue_kib = {queue_kib}\n\
-             delay_us = {delay_us}\n[transport]\ncongestion = '{congestion}'\n[[traffic]]\nkind = 'poisson'\n\
+             delay_us = {delay_us}\n{memory}\n[transport]\ncongestion = '{congestion}'\n[[traffic]]\nkind = 'poisson'\n\
              load = {load}\nsizes = 'websearch'\n[[traffic]]\nkind = 'incast'\nsenders = 5\nbytes = 90000"
         );
         let outcome = run_on(&text, threads);
         outcome.check().unwrap();
         prop_assert_eq!(outcome.digest(), run_on(&text, 1).digest());
         for link in outcome.links.iter().filter(|link| link.from >= outcome.hosts.len() as u32) {
-            prop_assert!(link.counters.queued_bytes_max <= queue_kib * 1024);
+            let queue_bytes_max = if memory.is_empty() { queue_kib << 10 } else { 12_000 << 10 };
+            prop_assert!(link.counters.queued_bytes_max <= queue_bytes_max);
         }
     }
 }
@@ -200,6 +247,8 @@ fn scenarios_that_cannot_be_say_why() {
         (good.replace("[[traffic]]", "[links]\ndelay_us = 0\n[[traffic]]"), "delay_us"),
         (good.replace("[[traffic]]", "[links]\ngbps = 1e-8\n[[traffic]]"), "gbps"),
         (good.replace("[[traffic]]", "[transport]\ntimeout_min_us = 1e-7\n[[traffic]]"), "timeout_min_us"),
+        (good.replace("[[traffic]]", "[switches]\nbuffer_kib = 20\npause = true\n[[traffic]]"), "more memory"),
+        (good.replace("[[traffic]]", "[switches]\nbuffer_kib = 900\nshare = 0\n[[traffic]]"), "share"),
         ("duration_ms = 1\ntraffic = []\n[topology]\nshape = 'star'\nhosts = 4".into(), "[[traffic]]"),
     ];
     for (text, word) in bad {

@@ -6,6 +6,8 @@
 use std::net::SocketAddr;
 
 pub use fanin_control::WireFormat;
+pub use fanin_numeric::Telemetry;
+pub use fanin_wire::Accumulator;
 
 /// What the data plane needs to serve one job. The controller has already checked the limits and the slot memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct JobInstall {
     pub wire_format: WireFormat,
     /// Whether they carry a checksum.
     pub has_checksum: bool,
+    /// How sums of floats are added; what a switch below others does not say is `BlockFixed`.
+    pub accumulator: Accumulator,
     /// For a job that takes slots as its packets arrive; the job then has none of its own.
     pub atp: Option<AtpInstall>,
     /// This switch's part in a SwitchML job over several switches.
@@ -170,12 +174,16 @@ pub struct TrafficCounters {
     pub resends_passed: u64,
     /// ATP: slots taken from a chunk that nobody had touched for long.
     pub slots_abandoned: u64,
+    /// ATP: packets that met a long queue behind this switch, and were marked for it.
+    pub ecn_marks: u64,
     /// SwitchML below a root: sums that went up.
     pub sums_up: u64,
     /// SwitchML below a root: sums that went up again because the parent lacked them.
     pub sums_again: u64,
     /// SwitchML below a root: questions passed up.
     pub queries_up: u64,
+    /// Elements by what an accumulator of floats met.
+    pub telemetry: Telemetry,
     /// Datagrams dropped, by reason name; names are stable and come from `DropReason`.
     pub drops: Vec<(&'static str, u64)>,
 }

@@ -83,6 +83,21 @@ pub const ATP_SCALE: u32 = 100000000;
 /// Packets that a worker may have out at the start (ATP §3.7).
 pub const ATP_WINDOW_INITIAL: u32 = 200;
 
+/// First two bytes of every PANAMA datagram.
+pub const PANAMA_MAGIC: u16 = 0xFA93;
+
+/// Most ports of one switch: the bits of its ports bitmap (PANAMA §5).
+pub const PANAMA_PORT_COUNT_MAX: u8 = 64;
+
+/// Most aggregation trees of one job.
+pub const PANAMA_TREE_COUNT_MAX: u8 = 64;
+
+/// Packets that a worker may have out in a tree at the start (PANAMA Fig. 5).
+pub const PANAMA_CWND_INITIAL: u32 = 2;
+
+/// Slow start threshold of a tree at the start, in packets (PANAMA Fig. 5).
+pub const PANAMA_SSTHRESH_INITIAL: u32 = 64;
+
 /// First UDP destination port of the p4app-switchML format.
 pub const P4APP_PORT_BASE: u16 = 0xBEE0;
 
@@ -177,11 +192,28 @@ pub enum ElementFormat {
     Bfloat16 = 2,
     /// 8-bit two's complement, -127 to 127, block-scaled; the switch sums exactly and divides the block by a power of two that it tells in `echo`.
     Int8 = 3,
+    /// IEEE binary32 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawFloat32 = 4,
+    /// IEEE binary16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawFloat16 = 5,
+    /// bfloat16 as it lies in memory: little-endian, not scaled. The job's accumulator adds it.
+    RawBfloat16 = 6,
+    /// Fixed point, big-endian: a float times ATP_SCALE, rounded; sums saturate (ATP §3.8).
+    Fixed32 = 7,
 }
 
 impl ElementFormat {
     /// Every value, in the order of its code.
-    pub const ALL: [Self; 4] = [Self::Int32, Self::Float16, Self::Bfloat16, Self::Int8];
+    pub const ALL: [Self; 8] = [
+        Self::Int32,
+        Self::Float16,
+        Self::Bfloat16,
+        Self::Int8,
+        Self::RawFloat32,
+        Self::RawFloat16,
+        Self::RawBfloat16,
+        Self::Fixed32,
+    ];
 
     /// Code on the wire.
     pub const fn code(self) -> u8 {
@@ -195,6 +227,10 @@ impl ElementFormat {
             Self::Float16 => "float16",
             Self::Bfloat16 => "bfloat16",
             Self::Int8 => "int8",
+            Self::RawFloat32 => "raw_float32",
+            Self::RawFloat16 => "raw_float16",
+            Self::RawBfloat16 => "raw_bfloat16",
+            Self::Fixed32 => "fixed32",
         }
     }
 }
@@ -209,12 +245,83 @@ impl TryFrom<u8> for ElementFormat {
             1 => Ok(Self::Float16),
             2 => Ok(Self::Bfloat16),
             3 => Ok(Self::Int8),
+            4 => Ok(Self::RawFloat32),
+            5 => Ok(Self::RawFloat16),
+            6 => Ok(Self::RawBfloat16),
+            7 => Ok(Self::Fixed32),
             _ => Err(code),
         }
     }
 }
 
 impl core::fmt::Display for ElementFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How a job's switch adds sums of floats (spec/NUMERICS.md). The controller tells it in JoinRequest and JoinResponse; no datagram carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Accumulator {
+    /// Integers, scaled by the exponent that the workers agree on for a block: Int32, Float16, Bfloat16 and Int8 elements.
+    BlockFixed = 0,
+    /// Counts of 10^-8 whose sums saturate: Fixed32 elements (ATP §3.8).
+    StaticFixed = 1,
+    /// Floats in integer registers, guard bits as many as the workers leave: raw elements (FPISA §3).
+    Fpisa = 2,
+    /// Floats in integer registers that are not shifted: raw elements (FPISA §4.3).
+    FpisaA = 3,
+    /// Floats by table look-ups: raw elements (Libra §3.5).
+    LogTable = 4,
+    /// Native float addition in order of arrival: raw elements (PANAMA §4).
+    Ieee = 5,
+    /// The exact sum, rounded once, whatever the order: raw elements.
+    Exact = 6,
+}
+
+impl Accumulator {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 7] =
+        [Self::BlockFixed, Self::StaticFixed, Self::Fpisa, Self::FpisaA, Self::LogTable, Self::Ieee, Self::Exact];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BlockFixed => "block_fixed",
+            Self::StaticFixed => "static_fixed",
+            Self::Fpisa => "fpisa",
+            Self::FpisaA => "fpisa_a",
+            Self::LogTable => "log_table",
+            Self::Ieee => "ieee",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+impl TryFrom<u8> for Accumulator {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::BlockFixed),
+            1 => Ok(Self::StaticFixed),
+            2 => Ok(Self::Fpisa),
+            3 => Ok(Self::FpisaA),
+            4 => Ok(Self::LogTable),
+            5 => Ok(Self::Ieee),
+            6 => Ok(Self::Exact),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for Accumulator {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(self.name())
     }
@@ -431,6 +538,106 @@ impl core::fmt::Display for AtpElementFormat {
         f.write_str(self.name())
     }
 }
+/// What a PANAMA datagram is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PanamaKind {
+    /// Up: a worker's elements, or the sum of everything below a switch.
+    Contribution = 1,
+    /// Down: the sum over all workers of the tree.
+    Result = 2,
+    /// Down: a Contribution was not used; `detail` says why.
+    Refusal = 3,
+}
+
+impl PanamaKind {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 3] = [Self::Contribution, Self::Result, Self::Refusal];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Contribution => "contribution",
+            Self::Result => "result",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+impl TryFrom<u8> for PanamaKind {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            1 => Ok(Self::Contribution),
+            2 => Ok(Self::Result),
+            3 => Ok(Self::Refusal),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for PanamaKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+/// How elements of a PANAMA datagram are coded; switches add them as floats of 32 bits (PANAMA §5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum PanamaElementFormat {
+    /// IEEE binary32, big-endian.
+    Float32 = 0,
+    /// IEEE binary16, big-endian; each switch rounds its sum to it.
+    Float16 = 1,
+    /// bfloat16, big-endian; each switch rounds its sum to it.
+    Bfloat16 = 2,
+}
+
+impl PanamaElementFormat {
+    /// Every value, in the order of its code.
+    pub const ALL: [Self; 3] = [Self::Float32, Self::Float16, Self::Bfloat16];
+
+    /// Code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Name in logs and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+        }
+    }
+}
+
+impl TryFrom<u8> for PanamaElementFormat {
+    /// The code that no value has.
+    type Error = u8;
+
+    fn try_from(code: u8) -> Result<Self, u8> {
+        match code {
+            0 => Ok(Self::Float32),
+            1 => Ok(Self::Float16),
+            2 => Ok(Self::Bfloat16),
+            _ => Err(code),
+        }
+    }
+}
+
+impl core::fmt::Display for PanamaElementFormat {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
 /// Payload size code of a p4app-switchML packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -568,7 +775,7 @@ pub const DETAIL_OFFSET: usize = 29;
 /// Where `destination`, u16, lies. Rank that is sent the summed payload; the others get a header only. RANK_ALL: every rank.
 pub const DESTINATION_OFFSET: usize = 30;
 
-/// Where `echo`, u32, lies. Probe: see ProbePath. Aggregate of Int8: the shift by which the sum was divided, 0 to INT8_SHIFT_MAX; each byte counts 2^shift steps. Otherwise sent as 0 by a version 1 worker, and echoed by the switch: room for extensions without a new version.
+/// Where `echo`, u32, lies. Probe: see ProbePath. Aggregate of Int8: the shift by which the sum was divided, 0 to INT8_SHIFT_MAX; each byte counts 2^shift steps. Aggregate of raw and Fixed32 elements: how many of them have left their format; if there are any, no element is used and the block is sent again as Int32. Otherwise sent as 0 by a version 1 worker, and echoed by the switch: room for extensions without a new version.
 pub const ECHO_OFFSET: usize = 32;
 
 /// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
@@ -754,3 +961,83 @@ pub const ATP_ECHO_OFFSET: usize = 56;
 
 /// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
 pub const ATP_CHECKSUM_OFFSET: usize = 60;
+
+// PANAMA datagram, version 1.
+
+/// Bytes of the header: PANAMA datagram, version 1.
+pub const PANAMA_HEADER_BYTES: usize = 40;
+
+/// Where `magic`, u16, lies. 0xFA93. It tells PANAMA from the other datagrams on the same port.
+pub const PANAMA_MAGIC_OFFSET: usize = 0;
+
+/// Where `version`, u8, lies. 1. Nothing below is read before it is checked.
+pub const PANAMA_VERSION_OFFSET: usize = 2;
+
+/// Where `kind`, u8, lies. What the packet is: see PanamaKind.
+pub const PANAMA_KIND_OFFSET: usize = 3;
+
+/// Where `job_id`, u32, lies. The job (the paper's JID): number in the low 8 bits, generation above.
+pub const PANAMA_JOB_ID_OFFSET: usize = 4;
+
+/// Where `job_token`, u32, lies. Random value of this instance of the job.
+pub const PANAMA_JOB_TOKEN_OFFSET: usize = 8;
+
+/// Where `vid`, u32, lies. Place of the packet in its tree's stream (the paper's VID); starts at 0 and wraps modulo 2^32.
+pub const PANAMA_VID_OFFSET: usize = 12;
+
+/// Where `awaited_vid`, u32, lies. Contribution: the first VID whose Result the sender, and everybody below it, may still lack; results before it need not be kept for it.
+pub const PANAMA_AWAITED_VID_OFFSET: usize = 16;
+
+/// Where `collective_tag`, u32, lies. As in the fanin datagram: all Contributions with a VID carry the same tag.
+pub const PANAMA_COLLECTIVE_TAG_OFFSET: usize = 20;
+
+/// Where `tree`, u8, lies. Which of the job's aggregation trees (the paper's TID).
+pub const PANAMA_TREE_OFFSET: usize = 24;
+
+/// Where `flags`, u8, lies. Directions.
+pub const PANAMA_FLAGS_OFFSET: usize = 25;
+
+/// Bits of `flags` that hold `unused_flags`. Zero.
+pub const PANAMA_UNUSED_FLAGS_MASK: u8 = 0xF8;
+
+/// How far those bits are shifted up.
+pub const PANAMA_UNUSED_FLAGS_SHIFT: u32 = 3;
+
+/// Bits of `flags` that hold `resend`. Sent again; a switch that has summed it sends its sum or the Result again.
+pub const PANAMA_RESEND_MASK: u8 = 0x4;
+
+/// How far those bits are shifted up.
+pub const PANAMA_RESEND_SHIFT: u32 = 2;
+
+/// Bits of `flags` that hold `ecn`. Congestion experienced, on the way up by any of what was summed, or on the way down.
+pub const PANAMA_ECN_MASK: u8 = 0x2;
+
+/// How far those bits are shifted up.
+pub const PANAMA_ECN_SHIFT: u32 = 1;
+
+/// Bits of `flags` that hold `fin`. The sender's last packet in this tree; it has no elements, and resets the tree at the switches.
+pub const PANAMA_FIN_MASK: u8 = 0x1;
+
+/// How far those bits are shifted up.
+pub const PANAMA_FIN_SHIFT: u32 = 0;
+
+/// Where `cwnd_cap`, u16, lies. Packets that the fullest switch on the way has room for, for each port of this tree. A worker starts with 65535.
+pub const PANAMA_CWND_CAP_OFFSET: usize = 26;
+
+/// Where `worker_count`, u16, lies. Workers whose contributions are in the payload.
+pub const PANAMA_WORKER_COUNT_OFFSET: usize = 28;
+
+/// Where `worker_rank`, u16, lies. Contribution: the sender's rank, RANK_ALL for a sum. Result: RANK_ALL.
+pub const PANAMA_WORKER_RANK_OFFSET: usize = 30;
+
+/// Where `element_count`, u16, lies. Elements in the payload. A Contribution with 0 elements counts as zeros.
+pub const PANAMA_ELEMENT_COUNT_OFFSET: usize = 32;
+
+/// Where `element_format`, u8, lies. How elements are coded: see PanamaElementFormat.
+pub const PANAMA_ELEMENT_FORMAT_OFFSET: usize = 34;
+
+/// Where `detail`, u8, lies. Refusal: code of the DropReason. Contribution: number of the attempt, 0 for the first, stays at 255.
+pub const PANAMA_DETAIL_OFFSET: usize = 35;
+
+/// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
+pub const PANAMA_CHECKSUM_OFFSET: usize = 36;

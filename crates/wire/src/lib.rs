@@ -1,5 +1,5 @@
 //! What travels between workers, switches and servers: the fanin v1 datagram,
-//! ATP's, and the public p4app-switchML UDP layout.
+//! ATP's, PANAMA's, and the public p4app-switchML UDP layout.
 //!
 //! Each format is a small value (`Header`) that is parsed from bytes and
 //! emitted to bytes; parsing checks everything that can be checked without
@@ -13,10 +13,11 @@ mod checksum;
 pub mod fanin;
 pub mod generated;
 pub mod p4app;
+pub mod panama;
 
 use core::net::Ipv4Addr;
 
-pub use generated::{ElementFormat, Kind, Operator, ProbePath};
+pub use generated::{Accumulator, ElementFormat, Kind, Operator, ProbePath};
 
 /// The multicast group to which a switch may send a lane's Aggregates, once
 /// for all ranks; its port is the lane's data port.
@@ -59,10 +60,55 @@ impl ElementFormat {
     #[inline]
     pub const fn bytes(self) -> usize {
         match self {
-            ElementFormat::Int32 => 4,
-            ElementFormat::Float16 | ElementFormat::Bfloat16 => 2,
+            ElementFormat::Int32 | ElementFormat::RawFloat32 | ElementFormat::Fixed32 => 4,
+            ElementFormat::Float16
+            | ElementFormat::Bfloat16
+            | ElementFormat::RawFloat16
+            | ElementFormat::RawBfloat16 => 2,
             ElementFormat::Int8 => 1,
         }
+    }
+
+    /// Whether elements are scaled by an exponent that the workers agree on, or no sum of floats at all.
+    #[inline]
+    pub const fn is_block_scaled(self) -> bool {
+        matches!(self, ElementFormat::Int32 | ElementFormat::Float16 | ElementFormat::Bfloat16 | ElementFormat::Int8)
+    }
+}
+
+impl Accumulator {
+    /// Whether a job with this accumulator has elements of this format. Int32 carries what is no sum of floats, and sums that
+    /// have left the accumulator's own format.
+    pub const fn takes(self, format: ElementFormat) -> bool {
+        match (self, format) {
+            (_, ElementFormat::Int32) => true,
+            (Accumulator::BlockFixed, format) => format.is_block_scaled(),
+            (Accumulator::StaticFixed, format) => matches!(format, ElementFormat::Fixed32),
+            (_, format) => !format.is_block_scaled() && !matches!(format, ElementFormat::Fixed32),
+        }
+    }
+
+    /// Whether workers send floats as they lie in memory.
+    pub const fn is_raw(self) -> bool {
+        !matches!(self, Accumulator::BlockFixed | Accumulator::StaticFixed)
+    }
+
+    /// The name that people write: `block-fixed`, `fpisa-a`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Accumulator::BlockFixed => "block-fixed",
+            Accumulator::StaticFixed => "static-fixed",
+            Accumulator::Fpisa => "fpisa",
+            Accumulator::FpisaA => "fpisa-a",
+            Accumulator::LogTable => "log-table",
+            Accumulator::Ieee => "ieee",
+            Accumulator::Exact => "exact",
+        }
+    }
+
+    /// The accumulator of a [`Self::label`].
+    pub fn from_label(label: &str) -> Option<Accumulator> {
+        Accumulator::ALL.into_iter().find(|accumulator| accumulator.label() == label)
     }
 }
 

@@ -11,7 +11,7 @@ use fanin_numeric::accumulate;
 use fanin_protocol::switchml::{JobConfig, JobSnapshot, WireFormat};
 use fanin_protocol::time::Time;
 use fanin_wire::generated::{HEADER_BYTES, RANK_ALL, XDP_ELEMENT_COUNT_MAX};
-use fanin_wire::{ElementFormat, Kind, fanin};
+use fanin_wire::{Accumulator, ElementFormat, Kind, fanin};
 
 use crate::allotment::Allotment;
 use crate::state::{Copy, Counters, Job, MemberKey, PAIRS_MAX, Peer, Slot};
@@ -445,6 +445,11 @@ impl Carrier {
             ElementFormat::Float16 => accumulate::half::emit(&values[..count], payload),
             ElementFormat::Bfloat16 => accumulate::bfloat::emit(&values[..count], payload),
             ElementFormat::Int8 => accumulate::byte::emit(&values[..count], slot.copies[parity].shift, payload),
+            // No job of the program has them.
+            ElementFormat::RawFloat32
+            | ElementFormat::RawFloat16
+            | ElementFormat::RawBfloat16
+            | ElementFormat::Fixed32 => return false,
         }
         true
     }
@@ -491,6 +496,10 @@ fn check(config: &JobConfig) -> Result<(), InstallError> {
     let unsupported = |what: String| Err(InstallError::Unsupported { what });
     if config.wire_format != WireFormat::Fanin {
         return unsupported("the p4app-switchML layout: the XDP program speaks fanin's own".into());
+    }
+    if config.accumulator != Accumulator::BlockFixed {
+        let what = format!("the accumulator {}: the XDP program has block-fixed only", config.accumulator.label());
+        return unsupported(what);
     }
     if config.element_count_max > XDP_ELEMENT_COUNT_MAX {
         let most = format!("{} elements per packet: at most {XDP_ELEMENT_COUNT_MAX} in XDP", config.element_count_max);

@@ -69,6 +69,13 @@ def _probability(value: str) -> float:
     return number
 
 
+def _fraction(value: str) -> float:
+    number = float(value)
+    if not 0 < number < 1:
+        raise ValueError("is not between 0 and 1")
+    return number
+
+
 #: Share of the ranks that a sum must hold unless another is given.
 STRAGGLERS_PERCENT = 50
 
@@ -177,6 +184,22 @@ class Config:
         "whose first contribution is that old is completed with those that are in, if they are 50 percent of the ranks "
         "that are left, or what is given. skip: the same, and who is late is not waited for in the rest of that "
         "collective. All ranks say the same.",
+    )
+    accumulator: str | None = _option(
+        None,
+        _choice("block-fixed", "static-fixed", "fpisa", "fpisa-a", "log-table", "ieee", "exact"),
+        "block-fixed, static-fixed, fpisa, fpisa-a, log-table, ieee or exact",
+        "How the switch adds sums of floats. Unset: the cheapest within the tolerance, or what the algorithm has: "
+        "block-fixed (switchml), static-fixed (atp). With fpisa, fpisa-a, log-table, ieee and exact, float32, float16 "
+        "and bfloat16 travel as they lie in memory. With any but block-fixed every rank talks to the switch. All ranks "
+        "say the same.",
+    )
+    tolerance: float | None = _option(
+        None,
+        _fraction,
+        "a number between 0 and 1",
+        "Largest error of a sum of float32 that is accepted, as a share of the largest value in its block (a packet's "
+        "elements, of all ranks). The cheapest accumulator that promises it is chosen, or a given one checked.",
     )
     element_format: str = _option(
         "int32",

@@ -12,7 +12,7 @@ mod pattern;
 pub mod plot;
 pub mod process;
 mod results;
-mod statistics;
+pub mod statistics;
 mod switch;
 pub mod units;
 mod weight;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use fanin_host::{
-    Buffer, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, Session, SessionConfig, WireFormat,
+    Accumulator, Buffer, CollectiveKind, DataType, ElementFormat, ReduceOp, Request, Session, SessionConfig, WireFormat,
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
@@ -49,6 +49,9 @@ struct Connect {
     p4app: bool,
     #[serde(default)]
     algorithm: Algorithm,
+    /// By its label.
+    #[serde(default)]
+    accumulator: Option<String>,
 }
 
 /// One measurement.
@@ -130,6 +133,7 @@ impl Rank {
             transport: connect.transport.into(),
             wire_format: if connect.p4app { WireFormat::P4app } else { WireFormat::Fanin },
             algorithm: connect.algorithm.into(),
+            accumulator: connect.accumulator.as_deref().and_then(Accumulator::from_label),
             multicast: !connect.unicast,
             join_timeout: Duration::from_secs(60),
             collective_timeout: Duration::from_millis(connect.timeout_ms),
@@ -169,17 +173,21 @@ impl Rank {
         let data_type = data_type(&round.dtype)?;
         let element_count = round.bytes / data_type.bytes();
         let pattern = Pattern::new(data_type, self.format, self.rank, self.world_size, round.round);
-        let (mut starts_ns, mut ends_ns, mut wrong) = (Vec::new(), Vec::new(), 0);
+        let (mut starts_ns, mut ends_ns, mut wrong, mut cpu_ns) = (Vec::new(), Vec::new(), 0, 0);
         for _ in 0..round.repeat {
             pattern.fill(words);
             self.run(CollectiveKind::Barrier, data_type, 0, words)?;
+            let cpu_before_ns = time_ns(ClockId::ProcessCPUTime);
             starts_ns.push(now_ns());
             self.run(CollectiveKind::AllReduce, data_type, element_count, words)?;
             ends_ns.push(now_ns());
+            cpu_ns += time_ns(ClockId::ProcessCPUTime) - cpu_before_ns;
             wrong += pattern.count_wrong(words, element_count * data_type.bytes());
         }
         let stats = self.session.stats();
-        Ok(json!({ "starts_ns": starts_ns, "ends_ns": ends_ns, "wrong_elements": wrong, "stats": stats }))
+        Ok(
+            json!({ "starts_ns": starts_ns, "ends_ns": ends_ns, "cpu_ns": cpu_ns, "wrong_elements": wrong, "stats": stats }),
+        )
     }
 
     fn run(
@@ -207,7 +215,11 @@ impl Rank {
 
 /// On the clock that all processes of a host share, so that one rank's start can be compared with another's end.
 fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
+    time_ns(ClockId::Monotonic)
+}
+
+fn time_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

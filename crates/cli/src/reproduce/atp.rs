@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use fanin_lab::atp::{Experiment, Options};
 use fanin_lab::findings::Findings;
 
-use super::{Paper, fig16, page};
+use super::{Paper, fig16, is_root, page};
 
 /// One of the ATP paper's experiments.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,6 @@ impl Paper for Name {
     /// Real sockets need root, and a quick look must not.
     fn left_out(self, is_quick: bool) -> Option<&'static str> {
         let needs = "it runs in network namespaces, as root and by name or without --quick";
-        (self == Name::Fig16 && (is_quick || !rustix::process::geteuid().is_root())).then_some(needs)
+        (self == Name::Fig16 && (is_quick || !is_root())).then_some(needs)
     }
 }

@@ -1,10 +1,15 @@
 //! `fanin reproduce`: experiments of the papers that fanin implements, the paper's number beside ours.
 
 mod atp;
+mod conversion;
+mod fig12;
 mod fig16;
+mod fpisa;
 mod libra;
 pub mod output;
 mod page;
+mod switchml;
+mod training;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -13,6 +18,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use fanin_lab::atp::Options;
 use fanin_lab::findings::Findings;
+use fanin_lab::numerics::Experiment;
 
 use output::Run;
 
@@ -21,6 +27,10 @@ use output::Run;
 pub enum Reproduce {
     /// ATP (Lao et al., NSDI 2021): dynamic slots, in simulated time on rated links.
     Atp(PaperArguments<atp::Name>),
+    /// FPISA (Yuan et al., NSDI 2022): floats in integer registers; gradients, errors, accuracy, costs.
+    Fpisa(PaperArguments<fpisa::Name>),
+    /// SwitchML (Sapio et al., NSDI 2021): its quantisation.
+    Switchml(PaperArguments<switchml::Name>),
     /// Libra (Ding et al., 2022): float addition by tables.
     Libra(PaperArguments<libra::Name>),
 }
@@ -78,6 +88,8 @@ pub trait Paper: ValueEnum + PartialEq + Send + Sync + 'static {
 pub fn run(command: Reproduce) -> anyhow::Result<i32> {
     match command {
         Reproduce::Atp(arguments) => conduct(arguments),
+        Reproduce::Fpisa(arguments) => conduct(arguments),
+        Reproduce::Switchml(arguments) => conduct(arguments),
         Reproduce::Libra(arguments) => conduct(arguments),
     }
 }
@@ -127,6 +139,41 @@ fn choose<N: Paper>(arguments: &PaperArguments<N>) -> Vec<N> {
         }
     };
     N::value_variants().iter().filter(runs).cloned().collect()
+}
+
+/// Runs an experiment on the recordings that are named, or else on ones that are made for it.
+fn recorded(experiment: Experiment, options: &Options) -> anyhow::Result<Findings> {
+    const MADE: &str = include_str!("../../../../experiments/fpisa/recordings.toml");
+    if !options.gradients.is_empty() {
+        return experiment.run(options);
+    }
+    let folder = TemporaryFolder::new()?;
+    let gradients = training::record(MADE, &folder.0, options.seed, options.is_quick)?;
+    let mut findings = experiment.run(&Options { gradients, ..options.clone() })?;
+    findings.notes.push("Recorded as experiments/fpisa/recordings.toml says.".into());
+    Ok(findings)
+}
+
+/// A folder that goes with the value.
+struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    fn new() -> anyhow::Result<TemporaryFolder> {
+        let folder = std::env::temp_dir().join(format!("fanin-recordings-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        Ok(TemporaryFolder(folder))
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // What is left of it is in the system's folder for that.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn name_of<N: ValueEnum>(name: &N) -> String {

@@ -24,9 +24,28 @@ Recorded gradients (experiment overflow, with `--gradients mnist-small-8 --gradi
 pub const LIBRA: &str = "\
 # The Libra paper's numbers, again
 
-Written by `fanin reproduce libra --gradients experiments/gradients/mnist-small-4 --markdown > docs/reference/libra-evaluation.md` after a
-release build; each number is from that run. The parameters are in [experiments/libra](../../experiments/libra). How sums of more than two behave is
+Written by `fanin reproduce libra --gradients experiments/gradients/mnist-small-4 --markdown > docs/reference/libra-evaluation.md`; each number is from that run. The parameters are in [experiments/libra](../../experiments/libra). How sums of more than two behave is
 in the [comparison of accumulators](../guides/comparing-accumulators.md).
+";
+
+/// How FPISA's page begins.
+pub const FPISA: &str = "\
+# The FPISA paper's evaluation of sums, again
+
+Written by `fanin reproduce fpisa --markdown > docs/reference/fpisa-evaluation.md`, or section by section as in `fanin reproduce fpisa fig9
+--markdown`; each number was measured. `fanin reproduce fpisa fig8 --gradients
+FOLDER --out results` runs one experiment on gradients of your own and writes its JSON, CSV and drawings. The parameters are in
+[experiments/fpisa](../../experiments/fpisa). Figs. 7 to 9 need PyTorch, or Figs. 7 and 8 a recording; times of Figs. 6 and 10 depend on the machine.
+";
+
+/// How SwitchML's page begins.
+pub const SWITCHML: &str = "\
+# The SwitchML paper's quantisation, again
+
+Written by `fanin reproduce switchml --markdown > docs/reference/switchml-evaluation.md`, or section by section as in `fanin reproduce switchml fig2
+--markdown`; each number was measured. The parameters are in
+[experiments/switchml](../../experiments/switchml). Figs. 2 and 11 need PyTorch, Fig. 12 root. Throughput and pool sizes (Figs. 3 to 9) are what
+`fanin bench` measures: [results](../../benches/RESULTS.md).
 ";
 
 /// The page: a section for each experiment after `head`.
@@ -37,9 +56,12 @@ pub fn page(head: &str, runs: &[Run]) -> String {
         // Writing to a string cannot fail.
         let _ = write!(text, "\n## {}: {}\n\n", findings.experiment, findings.title);
         let _ = writeln!(text, "| | paper | ours | holds | where they differ |\n| --- | --- | --- | --- | --- |");
+        let mut above = "";
         for row in &findings.rows {
-            let _ =
-                writeln!(text, "| {} | {} | {} | {} | {} |", row.quantity, row.paper, row.ours, holds(row), row.remark);
+            let is_repeated = !row.remark.is_empty() && row.remark == above;
+            let remark = if is_repeated { "as above" } else { row.remark.as_str() };
+            let _ = writeln!(text, "| {} | {} | {} | {} | {remark} |", row.quantity, row.paper, row.ours, holds(row));
+            above = &row.remark;
         }
         let _ = write!(text, "\nRan in {}. {}\n", findings.place, findings.notes.join(" "));
         if let Some(sheet) = findings.sheets.first().filter(|sheet| sheet.rows.len() <= 12) {

@@ -11,6 +11,7 @@ mod serving;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fanin_wire::Accumulator;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -64,6 +65,8 @@ pub struct JoinParameters {
     pub host_key: Option<String>,
     /// Whose slots the job uses, and how.
     pub algorithm: Algorithm,
+    /// How the switch adds sums of floats.
+    pub accumulator: Accumulator,
     /// UDP ports on which this worker would run an ATP job's parameter server; empty: it would not.
     pub server_ports: Vec<u16>,
     /// Name of the switch beside this worker; empty: the topology tells by its address.
@@ -244,6 +247,7 @@ fn join_request(parameters: &JoinParameters) -> JoinRequest {
         host_key: parameters.host_key.clone().unwrap_or_default(),
         checksum_optional: true,
         algorithm: parameters.algorithm.into(),
+        accumulator: parameters.accumulator.code().into(),
         server_ports: parameters.server_ports.iter().map(|port| (*port).into()).collect(),
         switch_name: parameters.switch_name.clone(),
         absences: (parameters.absences != Absences::default()).then(|| parameters.absences.to_proto()),
@@ -257,11 +261,16 @@ fn admission(
     controller: SocketAddr,
 ) -> Result<Admission, ControlError> {
     let data_addresses = data_addresses(&response, controller)?;
+    // A switch of an older release overlooks what it is asked for.
+    if response.accumulator != u32::from(parameters.accumulator.code()) {
+        return Err(not_understood("accumulator"));
+    }
     let shape = JobShape {
         world_size: parameters.world_size,
         lane_count: parameters.lane_count,
         wire_format: parameters.wire_format,
         algorithm: parameters.algorithm,
+        accumulator: parameters.accumulator,
         absences: parameters.absences,
     };
     let element_count_max = response.element_count_max.try_into();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use fanin_wire::Accumulator;
+
 use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Group;
@@ -226,8 +228,11 @@ impl Registry {
 
     /// The switches of a SwitchML job whose ranks are all here, if it needs more than this one.
     fn plan_racks(&self, group: &Group) -> Option<RackAssignment> {
-        // p4app's layout has no room for what switches tell each other: its workers talk to the root.
-        let may_climb = group.shape.algorithm == Algorithm::Switchml && group.shape.wire_format == WireFormat::FaninV1;
+        // p4app's layout has no room for what switches tell each other, and a sum of floats would be rounded by each of them:
+        // these workers talk to the root.
+        let may_climb = group.shape.algorithm == Algorithm::Switchml
+            && group.shape.wire_format == WireFormat::FaninV1
+            && group.shape.accumulator == Accumulator::BlockFixed;
         let is_needed = may_climb && !is_on_one_host(&group.host_of_rank());
         is_needed.then(|| RackAssignment::new(&self.limits, beside(group)))?
     }

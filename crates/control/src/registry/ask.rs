@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use fanin_wire::Accumulator;
+
 use super::{Absences, Limits};
 use crate::proto::JoinRequest;
 use crate::{Algorithm, ControlError, ErrorCode, PROTOCOL_VERSION, WireFormat};
@@ -26,6 +28,8 @@ pub struct JobShape {
     pub wire_format: WireFormat,
     /// Whose slots the job uses, and how.
     pub algorithm: Algorithm,
+    /// How the switch adds sums of floats.
+    pub accumulator: Accumulator,
     /// What the job does without workers.
     pub absences: Absences,
 }
@@ -186,8 +190,28 @@ fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, Contr
         lane_count: in_range("lane_count", request.lane_count, 1, limits.lane_count_max.into())?,
         wire_format,
         algorithm,
+        accumulator: check_accumulator(request)?,
         absences: check_absences(request, algorithm)?,
     })
+}
+
+fn check_accumulator(request: &JoinRequest) -> Result<Accumulator, ControlError> {
+    let code = u8::try_from(request.accumulator).ok();
+    let accumulator = code.and_then(|code| Accumulator::try_from(code).ok()).ok_or_else(|| {
+        let message = format!("the switch does not know accumulator number {}", request.accumulator);
+        ControlError::new(ErrorCode::InvalidRequest, message, "Install the same release of fanin on workers and switch")
+    })?;
+    let what = match (request.algorithm(), request.wire_format()) {
+        _ if accumulator == Accumulator::BlockFixed => return Ok(accumulator),
+        (Algorithm::Atp, _) => "a job of the algorithm ATP",
+        (_, WireFormat::P4appSwitchml) => "the layout p4app-switchML",
+        _ => return Ok(accumulator),
+    };
+    Err(ControlError::new(
+        ErrorCode::InvalidRequest,
+        format!("{what} with the accumulator {}", accumulator.label()),
+        "Leave the accumulator out, or use the algorithm switchml and the wire format `fanin`",
+    ))
 }
 
 fn check_absences(request: &JoinRequest, algorithm: Algorithm) -> Result<Absences, ControlError> {

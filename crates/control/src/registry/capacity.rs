@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use fanin_wire::Accumulator;
+
 use crate::Algorithm;
 use crate::topology::Topology;
 
@@ -72,13 +74,25 @@ impl Limits {
     }
 }
 
-/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × 4; none where slots are shared.
+/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × bytes of an element; none where slots are shared.
 pub fn slot_memory_bytes(shape: &JobShape, slots_per_lane: u32, element_count_max: u16) -> u64 {
     match shape.algorithm {
         Algorithm::Switchml => {
-            u64::from(shape.lane_count) * u64::from(slots_per_lane) * 2 * u64::from(element_count_max) * 4
+            let element_bytes = element_state_bytes(shape.accumulator);
+            u64::from(shape.lane_count) * u64::from(slots_per_lane) * 2 * u64::from(element_count_max) * element_bytes
         }
         Algorithm::Atp => 0,
+    }
+}
+
+/// Every element has a word, for sums of integers and what is scaled; accumulators of floats have more beside it.
+fn element_state_bytes(accumulator: Accumulator) -> u64 {
+    match accumulator {
+        Accumulator::BlockFixed | Accumulator::StaticFixed => 4,
+        Accumulator::Fpisa | Accumulator::FpisaA => 4 + 1,
+        Accumulator::Ieee | Accumulator::LogTable => 4 + 4,
+        // Nine words of 64 bits and marks, and two words and marks for float16.
+        Accumulator::Exact => 4 + 80 + 24,
     }
 }
 

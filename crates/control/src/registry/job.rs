@@ -161,6 +161,7 @@ impl Job {
             slot_memory_bytes: self.assignment.slot_memory_bytes(),
             slot_count: u32::from(shape.lane_count) * self.assignment.slots_per_lane,
             algorithm: shape.algorithm.into(),
+            accumulator: shape.accumulator.code().into(),
             atp: self.assignment.atp.as_ref().map(AtpAssignment::to_proto),
             age_ms: now_ms.saturating_sub(self.since_ms),
             workers: members.map(|(rank, member)| member.status(rank, now_ms)).collect(),

@@ -67,6 +67,9 @@ pub(super) fn disagreement(group: &Group, ask: &JoinAsk) -> Option<ControlError>
     } else if ours.algorithm != theirs.algorithm {
         let [our_name, their_name] = [ours, theirs].map(|shape| algorithm_name(shape.algorithm).to_string());
         Some(("algorithm", our_name, their_name))
+    } else if ours.accumulator != theirs.accumulator {
+        let [our_name, their_name] = [ours, theirs].map(|shape| shape.accumulator.label().to_string());
+        Some(("accumulator", our_name, their_name))
     } else if ours.wire_format != theirs.wire_format {
         let names = [ours, theirs].map(|shape| format_name(shape.wire_format).to_string());
         let [our_name, their_name] = names;

@@ -107,6 +107,7 @@ impl Group {
             slot_memory_bytes: self.slot_memory_bytes(),
             slot_count: u32::from(self.shape.lane_count) * self.slots_per_lane,
             algorithm: self.shape.algorithm.into(),
+            accumulator: self.shape.accumulator.code().into(),
             age_ms: self.age_ms(now_ms),
             workers: self.waiters.iter().map(worker_status).collect(),
             missing_ranks: self.missing_ranks().into_iter().map(u32::from).collect(),

@@ -10,8 +10,6 @@ mod oracle;
 mod plan;
 
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use fanin_protocol::time::Time;
 
@@ -53,30 +51,6 @@ pub fn run_seed(seed: u64, print: bool) -> Result<Summary, Violation> {
 /// # Errors
 /// The violation of the smallest seed among those that failed before the threads stopped.
 pub fn run(seeds: Range<u64>) -> Result<Summary, Violation> {
-    let next = AtomicU64::new(seeds.start);
-    let outcome: Mutex<(Summary, Option<Violation>)> = Mutex::default();
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            let result = run_seed(seed, false);
-            let mut outcome = outcome.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            match result {
-                Ok(summary) => outcome.0 += summary,
-                Err(violation) => {
-                    next.store(seeds.end, Ordering::Relaxed);
-                    outcome.1 = outcome.1.take().filter(|other| other.seed < seed).or(Some(violation));
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    let (total, violation) = outcome.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    violation.map_or(Ok(total), Err)
+    let panicked = |seed| Violation { seed, at: Time::ZERO, what: "panicked; see above".into() };
+    crate::seeds::run(seeds, |seed| run_seed(seed, false), panicked)
 }

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use fanin_harness::{atp, swarm};
+use fanin_harness::{atp, panama, swarm};
 
 /// Simulated clusters from seeds.
 #[derive(Parser)]
@@ -12,6 +12,9 @@ struct Arguments {
     /// ATP's clusters in place of SwitchML's.
     #[arg(long)]
     atp: bool,
+    /// PANAMA's clusters in place of SwitchML's.
+    #[arg(long, conflicts_with = "atp")]
+    panama: bool,
     /// Replay this seed.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -34,6 +37,9 @@ fn main() -> ExitCode {
     if arguments.atp {
         return run_atp(&arguments);
     }
+    if arguments.panama {
+        return run_panama(&arguments);
+    }
     if let Some(seed) = arguments.seed {
         println!("{:#?}", fanin_harness::Scenario::from_seed(seed));
         return report(fanin_harness::run_seed(seed, arguments.trace).map(|summary| format!("{summary:?}")));
@@ -49,6 +55,15 @@ fn run_atp(arguments: &Arguments) -> ExitCode {
     }
     let (first, end) = arguments.seeds;
     report(atp::run(first..end).map(|total| format!("{} seeds: {total:?}", end - first)))
+}
+
+fn run_panama(arguments: &Arguments) -> ExitCode {
+    if let Some(seed) = arguments.seed {
+        println!("{:#?}", panama::Scenario::from_seed(seed));
+        return report(panama::run_seed(seed, arguments.trace).map(|summary| format!("{summary:?}")));
+    }
+    let (first, end) = arguments.seeds;
+    report(panama::run(first..end).map(|total| format!("{} seeds: {total:?}", end - first)))
 }
 
 fn report(outcome: Result<String, impl std::fmt::Display>) -> ExitCode {

@@ -8,10 +8,12 @@ use std::rc::Rc;
 use fanin_protocol::switchml::{BlockId, Switch, WireFormat, Worker};
 use fanin_protocol::time::Time;
 use fanin_protocol::{DropReason, Verdict};
-use fanin_wire::{fanin, p4app};
+use fanin_wire::generated::BLOCK_EXPONENT_NOT_NEEDED;
+use fanin_wire::{Accumulator, fanin, p4app};
 
 use super::Cluster;
 use super::host::Host;
+use crate::bounds;
 use crate::job::{Disturbance, JobPlan};
 use crate::memory::Received;
 use crate::oracle::{self, Expectation};
@@ -77,6 +79,8 @@ pub struct Checkers {
     /// contribution was counted in.
     counted: Vec<Vec<u32>>,
     answers: HashMap<(usize, u64, u32), Answer>,
+    /// Blocks that came unscaled, with the payload that their first receiver saw.
+    unscaled: HashMap<(usize, u64, u32), Option<Vec<u8>>>,
     at_switch: u64,
     /// Packets that switches before a restart have counted.
     before_restart: u64,
@@ -93,6 +97,7 @@ impl Checkers {
             plans: plans.to_vec(),
             counted: plans.iter().map(table).collect(),
             answers: HashMap::new(),
+            unscaled: HashMap::new(),
             at_switch: 0,
             before_restart: 0,
             restarted: false,
@@ -202,6 +207,15 @@ impl Checkers {
     fn check_block(&mut self, host: &Host, received: &Received, non_finite: bool) -> Result<(), String> {
         let (plan, id) = (&self.plans[host.job], received.id);
         let collective = &plan.collectives[id.collective as usize];
+        if !collective.element_format.is_block_scaled() && received.exponent == BLOCK_EXPONENT_NOT_NEEDED {
+            return self.check_unscaled(host, received, non_finite);
+        }
+        if self.unscaled.contains_key(&(host.job, id.collective, id.block)) {
+            return Err(format!("{id:?} overflowed for this rank only"));
+        }
+        if collective.is_float() && matches!(plan.accumulator, Accumulator::Ieee | Accumulator::Exact) {
+            return Err(format!("{id:?}: the accumulator {} does not overflow", plan.accumulator.label()));
+        }
         let key = (host.job, id.collective, id.block);
         if let Entry::Vacant(unasked) = self.answers.entry(key) {
             unasked.insert((oracle::expect(plan, collective, id)?, None));
@@ -229,6 +243,36 @@ impl Checkers {
             None => {
                 *first_payload = Some(received.payload.clone());
                 Ok(())
+            }
+        }
+    }
+}
+
+impl Checkers {
+    /// A sum of floats as the job's accumulator has it: within its bound, and the same bytes for all who take it.
+    fn check_unscaled(&mut self, host: &Host, received: &Received, non_finite: bool) -> Result<(), String> {
+        let (plan, id) = (&self.plans[host.job], received.id);
+        let collective = &plan.collectives[id.collective as usize];
+        let key = (host.job, id.collective, id.block);
+        if self.answers.contains_key(&key) || non_finite {
+            return Err(format!("{id:?} overflowed for other ranks only"));
+        }
+        let (shard, _, count) = collective.place(id, plan.element_count_max);
+        let receives = collective.receives(host.rank, shard);
+        if received.elements.len() as u64 != if receives { count } else { 0 } {
+            return Err(format!("{id:?} has {} elements", received.elements.len()));
+        }
+        let first = self.unscaled.entry(key).or_default();
+        if !receives {
+            return Ok(());
+        }
+        match first {
+            Some(first) if *first != received.payload => Err(format!("{id:?} differs between workers")),
+            Some(_) => Ok(()),
+            None => {
+                *first = Some(received.payload.clone());
+                bounds::check(plan, collective, id, &received.elements)
+                    .map_err(|what| format!("WRONG SUM: {id:?} {what}"))
             }
         }
     }

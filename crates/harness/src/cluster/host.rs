@@ -92,6 +92,8 @@ pub fn events_of(host: &mut Host, lane: u16) -> (Vec<BlockId>, Vec<u64>) {
         match event {
             Event::Completed { collective } => done.push(collective),
             Event::NonFinite(id) => non_finite.push(id),
+            // Seen in the block's exponent, when it comes again.
+            Event::Overflowed { .. } => {}
             Event::Refused { reason, .. } => host.refusals.push(reason),
         }
     }

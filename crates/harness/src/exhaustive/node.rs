@@ -163,6 +163,7 @@ pub fn job(scope: &Scope) -> JobConfig {
         slots_per_lane: scope.slots,
         element_count_max: element_count_max(scope),
         has_checksum: true,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         wire_format: scope.wire_format,
     }
 }

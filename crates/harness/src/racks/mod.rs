@@ -152,6 +152,10 @@ impl Layout {
                 let parent = place.parent.ok_or("the root sends nothing up")?;
                 Ok(vec![(Node::Switch(parent), output[..bytes].to_vec())])
             }
+            LeafVerdict::ToChild { child, bytes, .. } => {
+                let child = place.children.get(usize::from(child)).ok_or("an answer for nobody")?;
+                Ok(vec![(*child, output[..bytes].to_vec())])
+            }
             LeafVerdict::Below(Verdict::Drop(_)) => Ok(Vec::new()),
             LeafVerdict::Below(Verdict::Refuse { reason, .. }) => {
                 Err(format!("switch {number} refuses what {from:?} sent: {reason:?}"))
@@ -192,7 +196,8 @@ impl Program {
             Program::Leaf(leaf) => {
                 let counters = leaf.counters();
                 let used = counters.contributions + counters.sums + counters.sums_again + counters.queries;
-                let sent = counters.answers + counters.replies + counters.probes + counters.missing;
+                let probes = counters.probes + counters.probes_returned;
+                let sent = counters.answers + counters.replies + probes + counters.missing;
                 used + sent + counters.drops.iter().sum::<u64>()
             }
         }
@@ -214,6 +219,7 @@ mod tests {
             element_count_max: 8,
             wire_format: WireFormat::Fanin,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
         };
         let layout = Layout::new(job, &[vec![2], vec![1], vec![3]]);
         for (rack, place) in (0u16..).zip(&layout.places[1..]) {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use fanin_link::{LinkConfig, Random};
 use fanin_protocol::switchml::{Worker, WorkerConfig};
 use fanin_protocol::time::Time;
-use fanin_wire::{ElementFormat, fanin};
+use fanin_wire::{Accumulator, ElementFormat, fanin};
 
 use super::{Layout, Node, Program};
 use crate::cluster::{Checkers, Host, completed, events_of};
@@ -64,6 +64,7 @@ impl World {
             Rc::new(Collective { element_format: ElementFormat::Int32, ..(**collective).clone() })
         };
         plan.collectives = plan.collectives.iter().map(as_words).collect();
+        plan.accumulator = Accumulator::BlockFixed;
         let plan = Rc::new(plan);
         let layout = Layout::new(plan.job_config(), &groups(seed, plan.worker_count));
         let perfect = LinkConfig::default();

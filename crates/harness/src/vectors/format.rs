@@ -5,7 +5,7 @@ use std::fmt;
 use fanin_protocol::DropReason;
 use fanin_protocol::switchml::{JobConfig, WireFormat};
 use fanin_wire::generated::{BLOCK_EXPONENT_NON_FINITE, BLOCK_EXPONENT_NOT_NEEDED, BLOCK_EXPONENT_UNKNOWN};
-use fanin_wire::{ElementFormat, Kind, Operator};
+use fanin_wire::{Accumulator, ElementFormat, Kind, Operator};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// One file: a scenario from an empty switch.
@@ -58,6 +58,9 @@ pub struct JobSpec {
     pub job_token: u32,
     /// Whether packets carry a checksum.
     pub checksum: bool,
+    /// How sums of floats are added, by its name in fields.toml.
+    #[serde(deserialize_with = "accumulator")]
+    pub accumulator: Accumulator,
 }
 
 impl Default for JobSpec {
@@ -71,6 +74,7 @@ impl Default for JobSpec {
             job_id: 0x0105,
             job_token: 0x5eed_0001,
             checksum: true,
+            accumulator: Accumulator::BlockFixed,
         }
     }
 }
@@ -86,6 +90,7 @@ impl JobSpec {
             slots_per_lane: self.slots_per_lane,
             element_count_max: self.element_count_max,
             has_checksum: self.checksum,
+            accumulator: self.accumulator,
             wire_format: self.format,
         }
     }
@@ -318,6 +323,10 @@ fn element_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ElementF
 
 pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DropReason>, D::Error> {
     named(deserializer, "drop reason", &DropReason::ALL, DropReason::name).map(Some)
+}
+
+fn accumulator<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Accumulator, D::Error> {
+    named(deserializer, "accumulator", &Accumulator::ALL, Accumulator::name)
 }
 
 fn wire_format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<WireFormat, D::Error> {

@@ -93,9 +93,13 @@ impl Header {
             Header::P4app(header) => (p4app::HEADER_BYTES, header.datagram_bytes()),
         };
         let mut datagram = vec![0; datagram_bytes];
-        let element_bytes = self.element_format().bytes();
+        let (format, element_bytes) = (self.element_format(), self.element_format().bytes());
+        let is_raw = !format.is_block_scaled() && format != ElementFormat::Fixed32;
         for (place, element) in datagram[header_bytes..].chunks_exact_mut(element_bytes).zip(elements) {
-            place.copy_from_slice(&element.to_be_bytes()[8 - element_bytes..]);
+            match is_raw {
+                true => place.copy_from_slice(&element.to_le_bytes()[..element_bytes]),
+                false => place.copy_from_slice(&element.to_be_bytes()[8 - element_bytes..]),
+            }
         }
         match self {
             Header::Fanin(header) if has_checksum => header.seal(&mut datagram),
@@ -133,16 +137,23 @@ pub(super) fn element_count(elements: &[i64], asked: Option<u16>, config: &JobCo
     asked.unwrap_or(least)
 }
 
-/// Elements as written in files: signed words and bytes, unsigned halves.
+/// Elements as written in files: signed words and bytes, unsigned halves; raw floats as their bits.
 pub(super) fn elements_of(payload: &[u8], format: ElementFormat) -> Vec<i64> {
     match format {
-        ElementFormat::Int32 => payload
+        ElementFormat::Int32 | ElementFormat::Fixed32 => payload
             .chunks_exact(4)
             .map(|word| i64::from(i32::from_be_bytes([word[0], word[1], word[2], word[3]])))
             .collect(),
         ElementFormat::Int8 => payload.iter().map(|byte| i64::from(*byte as i8)).collect(),
         ElementFormat::Float16 | ElementFormat::Bfloat16 => {
             payload.chunks_exact(2).map(|half| i64::from(u16::from_be_bytes([half[0], half[1]]))).collect()
+        }
+        ElementFormat::RawFloat32 => payload
+            .chunks_exact(4)
+            .map(|word| i64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])))
+            .collect(),
+        ElementFormat::RawFloat16 | ElementFormat::RawBfloat16 => {
+            payload.chunks_exact(2).map(|half| i64::from(u16::from_le_bytes([half[0], half[1]]))).collect()
         }
     }
 }
@@ -152,8 +163,12 @@ pub(super) fn normalised(elements: &[i64], count: u16, format: ElementFormat) ->
     let mut elements: Vec<i64> = elements
         .iter()
         .map(|&element| match format {
-            ElementFormat::Int32 => i64::from(element as i32),
-            ElementFormat::Float16 | ElementFormat::Bfloat16 => i64::from(element as u16),
+            ElementFormat::Int32 | ElementFormat::Fixed32 => i64::from(element as i32),
+            ElementFormat::RawFloat32 => i64::from(element as u32),
+            ElementFormat::Float16
+            | ElementFormat::Bfloat16
+            | ElementFormat::RawFloat16
+            | ElementFormat::RawBfloat16 => i64::from(element as u16),
             ElementFormat::Int8 => i64::from(element as i8),
         })
         .collect();

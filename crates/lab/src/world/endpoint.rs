@@ -75,7 +75,9 @@ impl Endpoint {
                 atp::Event::Refused { reason, .. } => Some(Outcome::Refused(reason)),
             }),
             Worker::Static(worker) => worker.poll_event().map(|event| match event {
-                switchml::Event::Completed { .. } | switchml::Event::NonFinite(_) => Outcome::Completed,
+                switchml::Event::Completed { .. }
+                | switchml::Event::NonFinite(_)
+                | switchml::Event::Overflowed { .. } => Outcome::Completed,
                 switchml::Event::Refused { reason, .. } => Outcome::Refused(reason),
             }),
         }

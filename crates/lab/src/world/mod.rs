@@ -246,6 +246,7 @@ impl World {
                         element_count_max: self.spec.block_elements,
                         wire_format: switchml::WireFormat::Fanin,
                         has_checksum: false,
+                        accumulator: fanin_wire::Accumulator::BlockFixed,
                     };
                     let installed = node.slotted.install(config);
                     installed.map_err(|error| anyhow!("switch {switch} does not take a static job: {error:?}"))?;

@@ -11,6 +11,7 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_fpisa;
+mod byte_order;
 mod detect;
 #[cfg(target_arch = "x86_64")]
 mod ieee_kernels;
@@ -22,6 +23,7 @@ mod narrow_kernels;
 mod sums;
 mod versions;
 
+pub(crate) use byte_order::{reverse_halves, reverse_words};
 pub use detect::{KernelLevel, kernel_level, limit_kernel_level};
 pub(crate) use versions::*;
 

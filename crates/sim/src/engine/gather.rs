@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use super::shard::{Identity, Shard};
-use super::{LinkOutcome, Outcome};
+use super::{LinkOutcome, Outcome, RankSamples};
 use crate::host::Host;
 use crate::job::{Rank, Work};
 use crate::link::Link;
@@ -25,10 +25,12 @@ pub fn outcome(shards: Vec<Shard>) -> anyhow::Result<Outcome> {
     for host in &mut hosts {
         outcome.flows.extend(host.drain_finished());
         outcome.hosts.push(*host.counters());
+        outcome.samples.hosts.push(host.samples().to_vec());
         add_ranks(host.ranks(), &mut outcome)?;
     }
     outcome.flows.sort_unstable();
     outcome.iterations.sort_unstable();
+    outcome.samples.ranks.sort_unstable();
     switches.sort_by_key(|(index, ..)| *index);
     for (index, switch, failure) in switches {
         if let Some(failure) = failure {
@@ -46,6 +48,10 @@ fn add_ranks(ranks: &[Rank], outcome: &mut Outcome) -> anyhow::Result<()> {
             bail!("{failure}");
         }
         outcome.iterations.extend_from_slice(rank.records());
+        if rank.rank() != u16::MAX {
+            let (job, rank, summed) = (rank.job(), rank.rank(), rank.samples().to_vec());
+            outcome.samples.ranks.push(RankSamples { job, rank, summed });
+        }
         if let Work::Endpoint { endpoint, .. } = &rank.work {
             let counters = endpoint.counters();
             outcome.endpoints.resent += counters.resent;

@@ -5,6 +5,7 @@
 //! nothing is left of a queue of events. What a window sends arrives after it. The outcome is that of
 //! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
 
+mod buffers;
 mod gather;
 mod pace;
 mod shard;
@@ -21,6 +22,7 @@ use crate::link::LinkCounters;
 use crate::scenario::JobInfo;
 use crate::transport::Transport;
 use crate::workload::Source;
+pub use buffers::{Memory, Pause};
 use pace::{Attendance, Pace};
 use shard::{Post, Shard};
 
@@ -41,10 +43,14 @@ pub struct Plan {
     pub ranks: Vec<Vec<Rank>>,
     /// By switch, what aggregates there; switches beyond the end have nothing.
     pub programs: Vec<Programs>,
+    /// What the queues of each switch share; without, each has its link's limit for itself.
+    pub memory: Option<Memory>,
     /// What jobs are called, by number; for tables only.
     pub jobs: Vec<JobInfo>,
     /// Simulated time.
     pub duration_ps: u64,
+    /// Time between two notes of how far hosts and ranks are; `u64::MAX` for none.
+    pub sample_ps: u64,
 }
 
 /// One link's end of a run.
@@ -62,13 +68,37 @@ pub struct LinkOutcome {
     pub waiting: u64,
 }
 
-/// Datagrams at a switch's programs.
+/// What became of packets at a switch beside its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchOutcome {
-    /// Handed to a program.
+    /// Datagrams handed to a program, and pause frames received.
     pub taken: u64,
-    /// Sent by one, those that a queue then dropped included.
+    /// Datagrams sent by a program, those that a queue then dropped included, and pause frames.
     pub emitted: u64,
+    /// Of these, frames that stopped a sender.
+    pub pauses: u64,
+}
+
+/// How far hosts and ranks were, at equal distances in time; the first is one distance from the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Samples {
+    /// The distance.
+    pub every_ps: u64,
+    /// By host, payload of its flows that was acknowledged since the start, bytes.
+    pub hosts: Vec<Vec<u64>>,
+    /// By job, then rank, gradients that it had the sum of since the start, bytes.
+    pub ranks: Vec<RankSamples>,
+}
+
+/// How far one rank was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RankSamples {
+    /// The job's number.
+    pub job: u16,
+    /// The rank.
+    pub rank: u16,
+    /// Bytes.
+    pub summed: Vec<u64>,
 }
 
 /// What came of a run.
@@ -86,6 +116,8 @@ pub struct Outcome {
     pub iterations: Vec<IterationRecord>,
     /// Of all ranks that aggregate in the network.
     pub endpoints: EndpointCounters,
+    /// How far hosts and ranks were in between; not in the digest.
+    pub samples: Samples,
 }
 
 impl Outcome {
@@ -122,16 +154,15 @@ impl Outcome {
             let LinkCounters { sent, sent_bytes, marked, dropped, queued_bytes_max } = link.counters;
             [sent, sent_bytes, marked, dropped, queued_bytes_max, link.started, link.waiting]
         });
-        let hosts = self
-            .hosts
-            .iter()
-            .flat_map(|host| [host.started, host.completed, host.resent, host.timeouts, host.acknowledged_bytes]);
+        let hosts = self.hosts.iter().flat_map(|host| {
+            [host.started, host.completed, host.resent, host.timeouts, host.acknowledged_bytes, host.job_bytes]
+        });
         let iterations = self.iterations.iter().flat_map(|at| {
             let place = u64::from(at.job) << 48 | u64::from(at.rank) << 32 | u64::from(at.iteration);
             [place, at.start_ps, at.communication_ps, at.end_ps]
         });
-        let switches = self.switches.iter().filter(|switch| switch.taken > 0);
-        let switches = switches.flat_map(|switch| [switch.taken, switch.emitted]);
+        let switches = self.switches.iter().filter(|switch| switch.taken + switch.emitted > 0);
+        let switches = switches.flat_map(|switch| [switch.taken, switch.emitted, switch.pauses]);
         let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches);
         let bytes = words.flat_map(u64::to_le_bytes);
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -147,13 +178,23 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     let window_ps = window(&plan.fabric)?;
     ensure!(plan.sources.len() == plan.fabric.host_count as usize, "one list of sources for each host");
     ensure!(plan.ranks.len() <= plan.sources.len(), "ranks at more hosts than there are");
-    let (transport, duration_ps) = (plan.transport, plan.duration_ps);
+    let (transport, duration_ps, sample_ps) = (plan.transport, plan.duration_ps, plan.sample_ps.max(1));
+    // Copies that a program makes may be more than what was paused for.
+    let is_lossless = plan.memory.is_some_and(|memory| memory.pause.is_some()) && plan.programs.is_empty();
     let built = shard::build(plan, thread_count)?;
     let shard_count = built.len();
     let pace = Pace::new(shard_count);
     let mail: Vec<Mutex<Post>> = (0..2 * shard_count * shard_count).map(|_| Mutex::default()).collect();
-    let work =
-        |index| Work { index, shard_count, window_ps, duration_ps, transport: &transport, pace: &pace, mail: &mail };
+    let work = |index| Work {
+        index,
+        shard_count,
+        window_ps,
+        duration_ps,
+        sample_ps,
+        transport: &transport,
+        pace: &pace,
+        mail: &mail,
+    };
     let shards = std::thread::scope(|scope| {
         let mut built = built.into_iter().enumerate();
         // The calling thread has the first share, and reports.
@@ -166,8 +207,14 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
         };
         own.into_iter().chain(others.into_iter().map(join)).collect::<Vec<_>>()
     });
-    let outcome = gather::outcome(shards)?;
+    let mut outcome = gather::outcome(shards)?;
+    outcome.samples.every_ps = sample_ps;
     outcome.check()?;
+    let dropped: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();
+    ensure!(
+        !is_lossless || dropped == 0,
+        "{dropped} packets were dropped in spite of pauses; this is a bug, please report it"
+    );
     Ok(outcome)
 }
 
@@ -187,6 +234,7 @@ struct Work<'a> {
     shard_count: usize,
     window_ps: u64,
     duration_ps: u64,
+    sample_ps: u64,
     transport: &'a Transport,
     pace: &'a Pace,
     mail: &'a [Mutex<Post>],
@@ -196,7 +244,9 @@ impl Work<'_> {
     fn run(&self, mut shard: Shard, mut report: impl FnMut(u64) -> bool) -> Shard {
         let _attendance = Attendance(self.pace);
         let (mut start_ps, mut parity, mut windows) = (0, 0, 0u64);
+        let mut sample_ps = self.sample_ps;
         while start_ps < self.duration_ps {
+            sample_ps = self.sample(&mut shard, sample_ps, start_ps);
             let end_ps = (start_ps + self.window_ps).min(self.duration_ps);
             shard.run_window(start_ps, end_ps, self.transport);
             let has_posted = self.post(&mut shard, parity);
@@ -213,7 +263,17 @@ impl Work<'_> {
             start_ps = next_ps / self.window_ps * self.window_ps;
             parity ^= 1;
         }
+        self.sample(&mut shard, sample_ps, self.duration_ps);
         shard
+    }
+
+    /// Notes how far all are at each time from `sample_ps` to `now_ps` at which that is due; returns the next.
+    fn sample(&self, shard: &mut Shard, mut sample_ps: u64, now_ps: u64) -> u64 {
+        while sample_ps <= now_ps {
+            shard.sample();
+            sample_ps = sample_ps.saturating_add(self.sample_ps);
+        }
+        sample_ps
     }
 
     fn slot(&self, from: usize, to: usize, parity: usize) -> &Mutex<Post> {

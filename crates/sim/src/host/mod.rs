@@ -47,8 +47,10 @@ pub struct HostCounters {
     pub resent: u64,
     /// Timers that ran out.
     pub timeouts: u64,
-    /// Payload acknowledged, whether its flow has ended or not.
+    /// Payload of flows acknowledged, whether they have ended or not.
     pub acknowledged_bytes: u64,
+    /// The same of jobs' connections.
+    pub job_bytes: u64,
 }
 
 /// A host's link to its switch.
@@ -100,6 +102,7 @@ pub struct Host {
     arrival_ps: u64,
     counters: HostCounters,
     finished: Vec<FlowRecord>,
+    samples: Vec<u64>,
 }
 
 impl Host {
@@ -118,6 +121,7 @@ impl Host {
             arrival_ps: u64::MAX,
             counters: HostCounters::default(),
             finished: Vec::new(),
+            samples: Vec::new(),
         };
         host.find_arrival();
         host
@@ -141,6 +145,17 @@ impl Host {
     /// Takes the records of the flows that have ended since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FlowRecord> + '_ {
         self.finished.drain(..)
+    }
+
+    /// Notes how much of its flows was acknowledged, and of its ranks' gradients summed.
+    pub fn sample(&mut self) {
+        self.samples.push(self.counters.acknowledged_bytes);
+        self.ranks.iter_mut().for_each(Rank::sample);
+    }
+
+    /// What was noted.
+    pub fn samples(&self) -> &[u64] {
+        &self.samples
     }
 
     /// Its ranks.
@@ -173,6 +188,7 @@ impl Host {
             Kind::Data => self.handle_data(packet, transport, uplink),
             Kind::Ack => self.handle_ack(packet, transport, uplink),
             Kind::Aggregation => self.handle_datagram(packet, uplink),
+            Kind::Pause => uplink.link.obey(uplink.class, packet),
         }
         self.send_at(packet.at_ps, transport, uplink);
     }

@@ -196,7 +196,11 @@ impl Sender {
         uplink: &mut Uplink,
     ) {
         let newly = received - self.acked;
-        counters.acknowledged_bytes += self.payload_before(received) - self.payload_before(self.acked);
+        let bytes = self.payload_before(received) - self.payload_before(self.acked);
+        match self.message_segments {
+            0 => counters.acknowledged_bytes += bytes,
+            _ => counters.job_bytes += bytes,
+        }
         self.acked = received;
         self.next = self.next.max(received);
         self.duplicates = 0;

@@ -6,13 +6,16 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`aggregation`] | the face of protocols that aggregate: endpoints at hosts, programs at switches |
-//! | [`switchml`] | SwitchML's values behind that face |
+//! | [`switchml`], [`atp`] | their values behind that face |
+//! | [`panama`] | PANAMA's values behind it, on the trees of its controller |
 //! | [`model`] | gradients and computing times of published models |
 //! | [`placement`] | which hosts a job gets |
 //! | [`tree`] | switches between the ranks of a job |
 
 pub mod aggregation;
+pub mod atp;
 pub mod model;
+pub mod panama;
 pub mod placement;
 mod rank;
 mod ring;

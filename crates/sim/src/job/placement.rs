@@ -30,12 +30,29 @@ pub struct Placer {
     host_count: u32,
     /// Packed jobs have all before.
     next: u32,
+    /// Servers have all from here on.
+    end: u32,
 }
 
 impl Placer {
     /// Of so many hosts.
     pub fn new(host_count: u32) -> Placer {
-        Placer { host_count, next: 0 }
+        Placer { host_count, next: 0, end: host_count }
+    }
+
+    /// A host for a job's server: the last one that has none, so that other jobs stay where they are.
+    ///
+    /// # Errors
+    /// If none is left.
+    pub fn server(&mut self, hosts: &[u16]) -> anyhow::Result<u16> {
+        loop {
+            ensure!(self.end > self.next, "no host is left for a server: take fewer or smaller jobs, or name one");
+            self.end -= 1;
+            let host = self.end as u16;
+            if !hosts.contains(&host) {
+                return Ok(host);
+            }
+        }
     }
 
     /// A job's hosts, by rank.
@@ -53,7 +70,7 @@ impl Placer {
                 Ok(hosts.clone())
             }
             Placement::Rule(Rule::Packed) => {
-                let left = self.host_count - self.next;
+                let left = self.end - self.next;
                 ensure!(
                     workers <= left,
                     "{workers} workers, and {left} hosts are left: take fewer or smaller jobs, a larger topology, or \

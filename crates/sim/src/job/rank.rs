@@ -50,6 +50,10 @@ pub struct Rounds {
     pub compute_ps: u64,
     /// Iterations; `u32::MAX` for no end.
     pub count: u32,
+    /// Gradients of one.
+    pub bytes: u64,
+    /// Packets with a payload that they take where switches sum them.
+    pub block_count: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,7 @@ pub struct Rank {
     start_ps: u64,
     communication_ps: u64,
     records: Vec<IterationRecord>,
+    samples: Vec<u64>,
     failure: Option<String>,
     /// What carries its gradients.
     pub work: Work,
@@ -97,6 +102,7 @@ impl Rank {
             start_ps: rounds.start_ps,
             communication_ps: 0,
             records: Vec::new(),
+            samples: Vec::new(),
             failure: None,
             work,
         }
@@ -160,6 +166,31 @@ impl Rank {
         } else {
             Phase::Computing { end_ps: now_ps + self.rounds.compute_ps }
         };
+    }
+
+    /// Gradients that it has the sum of, bytes.
+    pub fn summed_bytes(&self) -> u64 {
+        let (parts, each) = match &self.work {
+            Work::Ideal { .. } => (self.iteration(), 1),
+            Work::Ring(ring) => (ring.received, ring.step_count),
+            Work::Endpoint { endpoint, .. } => (endpoint.counters().sums, self.rounds.block_count.into()),
+        };
+        (u128::from(parts) * u128::from(self.rounds.bytes) / u128::from(each.max(1))) as u64
+    }
+
+    /// Notes how many these are.
+    pub fn sample(&mut self) {
+        self.samples.push(self.summed_bytes());
+    }
+
+    /// What was noted.
+    pub fn samples(&self) -> &[u64] {
+        &self.samples
+    }
+
+    /// The rank's number; of a host that only serves, `u16::MAX`.
+    pub fn rank(&self) -> u16 {
+        self.rank
     }
 
     /// It cannot go on.

@@ -3,22 +3,19 @@
 
 use anyhow::{anyhow, ensure};
 use fanin_protocol::Verdict;
-use fanin_protocol::stream::{Participants, Shape, Submission};
+use fanin_protocol::stream::Submission;
 use fanin_protocol::switchml::{
     self, Context, JobConfig, Leaf, LeafConfig, LeafVerdict, Side, Switch, WORKERS_PER_JOB_MAX, WireFormat, Worker,
     WorkerConfig, WorkerCounters,
 };
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::generated::HEADER_BYTES;
-use fanin_wire::{ElementFormat, Operator};
 
 use super::aggregation::{Arrival, Endpoint, EndpointCounters, Event, Outbox, Program, Transmit, Wire};
 use super::tree::{Node, Tree};
-use super::words::Words;
+use super::words::{ELEMENTS, Words, submission};
 use crate::packet::NO_HOST;
 
-/// Elements that stand for a payload.
-const ELEMENTS: u16 = 1;
 /// The timer waits long before a round trip was measured, and then for a few of them.
 const TIMEOUT_INITIAL: Span = Span::from_ms(10);
 const TIMEOUT_MAX: Span = Span::from_ms(200);
@@ -73,6 +70,7 @@ impl Settings {
             element_count_max: ELEMENTS,
             wire_format: WireFormat::Fanin,
             has_checksum: false,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
         }
     }
 
@@ -144,18 +142,7 @@ impl Ranked {
     fn submission(&self, lane: usize) -> Submission {
         let blocks = u64::from(self.settings.block_count);
         let first = |lane: usize| (blocks * lane as u64 / self.lanes.len() as u64) as u32;
-        Submission {
-            id: self.submitted,
-            collective_tag: 1,
-            shape: Shape { shard_count: 1, shard_elements: blocks * u64::from(ELEMENTS), block_elements: ELEMENTS },
-            block_first: first(lane),
-            block_count: first(lane + 1) - first(lane),
-            contributors: Participants::Everyone,
-            receivers: Participants::Everyone,
-            operator: Operator::Add,
-            element_format: ElementFormat::Int32,
-            scaled: false,
-        }
+        submission(self.submitted, self.settings.block_count, first(lane)..first(lane + 1))
     }
 
     fn take_events(&mut self, lane: usize) {
@@ -165,7 +152,7 @@ impl Ranked {
                     self.lanes_left -= 1;
                     self.has_completed = self.lanes_left == 0;
                 }
-                switchml::Event::NonFinite(_) => {}
+                switchml::Event::NonFinite(_) | switchml::Event::Overflowed { .. } => {}
                 switchml::Event::Refused { reason, .. } => self.failure = Some(format!("refused: {reason}")),
             }
         }
@@ -306,6 +293,10 @@ impl Program for Below {
         let from = if arrival.port == self.parent { Side::Above } else { Side::Below };
         match self.leaf.process(arrival.now, from, arrival.datagram, outbox.space()) {
             LeafVerdict::Up { bytes } => outbox.send(&[self.parent], bytes, &self.settings.wire(bytes, self.group)),
+            LeafVerdict::ToChild { child, bytes, .. } => {
+                let to = self.children.get(usize::from(child)).copied();
+                outbox.send(to.as_slice(), bytes, &self.settings.wire(bytes, self.group));
+            }
             LeafVerdict::Below(verdict) => {
                 let asker = self.leaf.admitted().map(|admitted| admitted.rank);
                 send_down(&self.settings, self.group, &self.children, verdict, asker, outbox);

@@ -2,8 +2,35 @@
 //! sum has one right value and no memory is needed.
 
 use fanin_numeric::BlockExponent;
-use fanin_protocol::stream::BlockId;
-use fanin_protocol::switchml;
+use std::ops::Range;
+
+use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
+use fanin_protocol::{atp, switchml};
+use fanin_wire::atp::ElementFormat as AtpFormat;
+use fanin_wire::{ElementFormat, Operator};
+
+/// Elements that stand for a payload.
+pub const ELEMENTS: u16 = 1;
+
+/// Some blocks of a collective of so many.
+pub fn submission(id: u64, block_count: u32, blocks: Range<u32>) -> Submission {
+    Submission {
+        id,
+        collective_tag: 1,
+        shape: Shape {
+            shard_count: 1,
+            shard_elements: u64::from(block_count) * u64::from(ELEMENTS),
+            block_elements: ELEMENTS,
+        },
+        block_first: blocks.start,
+        block_count: blocks.end - blocks.start,
+        contributors: Participants::Everyone,
+        receivers: Participants::Everyone,
+        operator: Operator::Add,
+        element_format: ElementFormat::Int32,
+        scaled: false,
+    }
+}
 
 /// One rank's tensors.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +83,16 @@ impl switchml::Tensors for Words {
     }
 
     fn read_block(&mut self, id: BlockId, _exponent: BlockExponent, _shift: u8, payload: &[u8]) {
+        self.take(id, payload);
+    }
+}
+
+impl atp::Tensors for Words {
+    fn write_block(&mut self, id: BlockId, _format: AtpFormat, payload: &mut [u8]) {
+        self.write(id, payload);
+    }
+
+    fn read_block(&mut self, id: BlockId, _format: AtpFormat, payload: &[u8]) {
         self.take(id, payload);
     }
 }

@@ -78,6 +78,23 @@ fn a_pause_holds_what_has_not_started() {
     assert_eq!(rest[1].at_ps, 52 * TRANSMISSION_PS + DELAY_PS);
 }
 
+#[test]
+fn what_is_offered_first_goes_before_all_that_wait_paused_or_not() {
+    let (class, mut link) = (class(1 << 20, 1 << 20), Link::default());
+    for number in 0..6 {
+        link.offer(&class, 0, packet(number));
+    }
+    link.pause(&class, TRANSMISSION_PS / 2);
+    link.offer_first(&class, TRANSMISSION_PS / 2, packet(9));
+    assert_eq!((link.started_count(), link.waiting_count(), link.queued_bytes()), (2, 5, 5 * u64::from(BYTES)));
+    link.resume(TRANSMISSION_PS);
+    link.start_until(&class, u64::MAX - 1);
+    let seen: Vec<(u32, u64)> = drain(&mut link).iter().map(|packet| (packet.number, packet.at_ps)).collect();
+    let expected =
+        [0, 9, 1, 2, 3, 4, 5].iter().zip(1..).map(|(&number, end)| (number, end * TRANSMISSION_PS + DELAY_PS));
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+}
+
 /// Mean waiting time with Poisson arrivals and packets of one length: ρ / (2 (1 - ρ)) transmissions (Pollaczek and
 /// Khinchine).
 #[test]

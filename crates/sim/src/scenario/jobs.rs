@@ -1,9 +1,11 @@
 //! `[[job]]`: training jobs.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, ensure};
 use fanin_link::Random;
 use fanin_protocol::time::Span;
-use fanin_wire::generated::HEADER_BYTES;
+use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES, PANAMA_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Plan;
@@ -11,7 +13,7 @@ use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::model::Model;
 use crate::job::placement::{Placement, Placer, Rule};
 use crate::job::tree::{Planner, Tree};
-use crate::job::{Rank, Ring, Rounds, Work, switchml};
+use crate::job::{Rank, Ring, Rounds, Work, atp, panama, switchml};
 use crate::transport::Transport;
 
 /// Apart from that of traffic, so that jobs leave traffic as it is.
@@ -50,14 +52,21 @@ pub struct JobSection {
     pub start_ms: Range<f64>,
     /// Iterations; without, it goes on to the end.
     pub iterations: Option<u32>,
-    /// Trees that blocks are spread over, as far as there are roots for them.
+    /// Trees that blocks are spread over, as far as there are roots for them: ATP's only root is beside the server.
     #[serde(default = "one")]
     pub trees: u32,
-    /// Slots of each tree: the window.
+    /// Slots of each tree: the window. PANAMA: most packets out in a tree.
     #[serde(default = "slots")]
     pub slots: u32,
+    /// PANAMA: so many packets out in each tree, in place of its congestion control.
+    pub window: Option<u32>,
+    /// PANAMA: share of each switch's ports that are waited for.
+    #[serde(default = "unscaled")]
+    pub share: f64,
     /// Elements of a packet that aggregates, bytes; without, what fits into the MTU.
     pub payload_bytes: Option<u16>,
+    /// Host of an ATP job's server; without, the last host that has none.
+    pub server: Option<u16>,
     /// Least resend timeout of a scheme that aggregates.
     #[serde(default = "timeout_us")]
     pub timeout_min_us: f64,
@@ -73,6 +82,10 @@ pub enum Scheme {
     Ring,
     /// SwitchML.
     Switchml,
+    /// ATP, with a server at a host of its own.
+    Atp,
+    /// PANAMA, on the trees of its controller.
+    Panama,
 }
 
 impl std::fmt::Display for Scheme {
@@ -81,6 +94,8 @@ impl std::fmt::Display for Scheme {
             Scheme::Ideal => "ideal",
             Scheme::Ring => "ring",
             Scheme::Switchml => "switchml",
+            Scheme::Atp => "atp",
+            Scheme::Panama => "panama",
         })
     }
 }
@@ -155,6 +170,7 @@ pub struct Installer<'a> {
     transport: Transport,
     access_bps: u64,
     delay_ps: u64,
+    atp: atp::Section,
 }
 
 impl<'a> Installer<'a> {
@@ -165,8 +181,9 @@ impl<'a> Installer<'a> {
         transport: Transport,
         access_bps: u64,
         delay_ps: u64,
+        atp: atp::Section,
     ) -> Installer<'a> {
-        Installer { sections, mtu_bytes, transport, access_bps, delay_ps }
+        Installer { sections, mtu_bytes, transport, access_bps, delay_ps, atp }
     }
 
     /// Adds all jobs to a plan.
@@ -184,14 +201,61 @@ impl<'a> Installer<'a> {
         let mut placer = Placer::new(plan.fabric.host_count);
         let mut seeds = Random::new(seed ^ STREAM);
         let mut group = 0;
+        // By switch: ATP's programs are shared by jobs, and added when all have been seen.
+        let mut shared: BTreeMap<usize, atp::Shared> = BTreeMap::new();
+        let mut accelerators = panama::Network::new(&plan.fabric)?;
         for (place, section) in self.sections.iter().enumerate() {
             let context = || format!("[[job]] {}", place + 1);
             for _ in 0..section.count {
                 ensure!(plan.jobs.len() < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs");
                 let drawn = section.draw(plan.jobs.len(), &mut placer, &mut seeds.split()).with_context(context)?;
-                self.add(section, drawn, &mut group, plan).with_context(context)?;
+                if section.scheme == Scheme::Atp {
+                    self.add_atp(section, drawn, &mut group, &mut placer, plan, &mut shared).with_context(context)?;
+                } else if section.scheme == Scheme::Panama {
+                    self.add_panama(section, drawn, &mut group, &mut accelerators, plan).with_context(context)?;
+                } else {
+                    self.add(section, drawn, &mut group, plan).with_context(context)?;
+                }
             }
         }
+        for (switch, program) in shared {
+            let groups = program.groups();
+            plan.programs[switch].add(Box::new(program), groups);
+        }
+        accelerators.install(&mut plan.programs)
+    }
+
+    fn add_panama(
+        &self,
+        section: &JobSection,
+        drawn: Drawn,
+        group: &mut u32,
+        accelerators: &mut panama::Network,
+        plan: &mut Plan,
+    ) -> anyhow::Result<()> {
+        let Drawn { mut info, .. } = drawn;
+        let packets = self.packets(section, info.bytes, PANAMA_HEADER_BYTES)?;
+        let number = plan.jobs.len() as u16;
+        let settings = panama::Settings {
+            job: number,
+            worker_count: info.hosts.len() as u16,
+            window_max: section.slots,
+            window: section.window,
+            share: section.share,
+            block_count: packets.count,
+            packet_bytes: packets.bytes,
+            timeout_min: section.timeout_min(),
+        };
+        let tree_count = accelerators.place(&settings, &info.hosts, section.trees, *group)?.trees.len() as u32;
+        let (groups, tree_max) = ([*group, *group + tree_count], tree_count as u8);
+        let works = (0..info.hosts.len() as u16).map(|rank| {
+            let endpoint = panama::endpoint(&settings, rank, groups[0], tree_max);
+            Work::Endpoint { endpoint: Box::new(endpoint), groups, is_in_line: false }
+        });
+        let works = works.collect();
+        info.trees = tree_count;
+        *group += tree_count;
+        add_ranks(section, info, packets.count, works, plan);
         Ok(())
     }
 
@@ -203,27 +267,67 @@ impl<'a> Installer<'a> {
         };
         info.trees = trees.len() as u32;
         let number = plan.jobs.len() as u16;
-        let rounds = Rounds {
-            start_ps: info.start_ps,
-            compute_ps: info.compute_ps,
-            count: section.iterations.unwrap_or(u32::MAX),
-        };
         let works = match info.scheme {
             Scheme::Ideal => self.ideal(section, &info, &trees)?,
             Scheme::Ring => self.ring(&info, plan.duration_ps, &mut random)?,
+            Scheme::Atp => unreachable!("has a way of its own, because switches share slots"),
+            Scheme::Panama => unreachable!("has a way of its own, because jobs share accelerators"),
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
         };
-        for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {
-            plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
-        }
         *group += info.trees;
-        plan.jobs.push(info);
+        let block_count = self.packets(section, info.bytes, HEADER_BYTES)?.count;
+        add_ranks(section, info, block_count, works, plan);
+        Ok(())
+    }
+
+    fn add_atp(
+        &self,
+        section: &JobSection,
+        drawn: Drawn,
+        group: &mut u32,
+        placer: &mut Placer,
+        plan: &mut Plan,
+        shared: &mut BTreeMap<usize, atp::Shared>,
+    ) -> anyhow::Result<()> {
+        let info = JobInfo { trees: 1, ..drawn.info };
+        let server = section.server.map_or_else(|| placer.server(&info.hosts), Ok)?;
+        ensure!(
+            u32::from(server) < plan.fabric.host_count && !info.hosts.contains(&server),
+            "server = {server}: a host that has no rank of the job, 0 to {}",
+            plan.fabric.host_count - 1
+        );
+        let packets = self.packets(section, info.bytes, ATP_HEADER_BYTES)?;
+        let settings = atp::Settings {
+            shared: self.atp,
+            job: plan.jobs.len() as u16,
+            group: *group,
+            hosts: info.hosts.clone(),
+            server,
+            block_count: packets.count,
+            packet_bytes: packets.bytes,
+            timeout_min: section.timeout_min(),
+        };
+        let planner = Planner::new(&plan.fabric);
+        let (tree, parts) = atp::tree(&info.hosts, server, |host| planner.switch_of(host))?;
+        for part in &parts {
+            let switch = (part.node - plan.fabric.host_count) as usize;
+            shared.entry(switch).or_insert_with(|| atp::program(&self.atp)).install(&settings, part)?;
+        }
+        let groups = [*group, *group + 1];
+        *group += 1;
+        let work = |endpoint: Box<dyn Endpoint>| Work::Endpoint { endpoint, groups, is_in_line: false };
+        let works = (0..info.hosts.len() as u16).map(|rank| Ok(work(Box::new(atp::endpoint(&settings, &tree, rank)?))));
+        let works = works.collect::<anyhow::Result<Vec<_>>>()?;
+        let never = Rounds { start_ps: 0, compute_ps: 0, count: 0, bytes: 0, block_count: 0 };
+        let serving = work(Box::new(atp::server(&settings, &tree)));
+        plan.ranks[usize::from(server)].push(Rank::new(settings.job, u16::MAX, never, serving));
+        add_ranks(section, info, packets.count, works, plan);
         Ok(())
     }
 
     /// As long as the packets of an otherwise idle tree take from the first bit to the last.
     fn ideal(&self, section: &JobSection, info: &JobInfo, trees: &[Tree]) -> anyhow::Result<Vec<Work>> {
-        let packets = self.packets(section, info.bytes)?;
+        let packets = self.packets(section, info.bytes, HEADER_BYTES)?;
         let packet_ps = u128::from(packets.bytes[0]) * 8_000_000_000_000 / u128::from(self.access_bps);
         let links = 2 * trees.iter().map(Tree::height).max().unwrap_or(1);
         let transmissions = u128::from(packets.count) + u128::from(links) - 1;
@@ -253,14 +357,14 @@ impl<'a> Installer<'a> {
         trees: &[Tree],
         programs: &mut [Programs],
     ) -> anyhow::Result<Vec<Work>> {
-        let packets = self.packets(section, info.bytes)?;
+        let packets = self.packets(section, info.bytes, HEADER_BYTES)?;
         let settings = switchml::Settings {
             job: number,
             worker_count: info.hosts.len() as u16,
             slots: section.slots,
             block_count: packets.count,
             packet_bytes: packets.bytes,
-            timeout_min: Span::from_ns((section.timeout_min_us * 1000.0) as u64),
+            timeout_min: section.timeout_min(),
         };
         settings.check()?;
         for (tree, group) in trees.iter().zip(group_first..) {
@@ -284,8 +388,8 @@ impl<'a> Installer<'a> {
         (0..info.hosts.len() as u16).map(work).collect()
     }
 
-    fn packets(&self, section: &JobSection, bytes: u64) -> anyhow::Result<Packets> {
-        let overhead = HEADER_BYTES as u16 + IP_UDP_HEADER_BYTES;
+    fn packets(&self, section: &JobSection, bytes: u64, header_bytes: usize) -> anyhow::Result<Packets> {
+        let overhead = header_bytes as u16 + IP_UDP_HEADER_BYTES;
         let payload_max = self.mtu_bytes.saturating_sub(overhead) / 4 * 4;
         let payload = section.payload_bytes.unwrap_or(payload_max);
         ensure!(
@@ -298,6 +402,21 @@ impl<'a> Installer<'a> {
         let on_link = |payload: u16| (payload + overhead + ethernet).max(self.transport.frame_bytes_min);
         Ok(Packets { count, bytes: [on_link(payload), on_link(0)] })
     }
+}
+
+fn add_ranks(section: &JobSection, info: JobInfo, block_count: u32, works: Vec<Work>, plan: &mut Plan) {
+    let number = plan.jobs.len() as u16;
+    let rounds = Rounds {
+        start_ps: info.start_ps,
+        compute_ps: info.compute_ps,
+        count: section.iterations.unwrap_or(u32::MAX),
+        bytes: info.bytes,
+        block_count,
+    };
+    for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {
+        plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
+    }
+    plan.jobs.push(info);
 }
 
 /// What gradients are sent as.
@@ -356,6 +475,10 @@ impl JobSection {
             trees: 0,
         };
         Ok(Drawn { info, random: paths })
+    }
+
+    fn timeout_min(&self) -> Span {
+        Span::from_ns((self.timeout_min_us * 1000.0) as u64)
     }
 
     fn model(&self, random: &mut Random) -> anyhow::Result<Model> {

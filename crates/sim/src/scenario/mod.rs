@@ -6,9 +6,11 @@ mod traffic;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::engine::Plan;
+use crate::engine::{Memory, Pause, Plan};
 use crate::fabric::{self, Fabric, Links};
+use crate::job::atp;
 use crate::link::LinkConfig;
+use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
 pub use jobs::{JobInfo, JobSection, Scheme};
 pub use traffic::Traffic;
@@ -31,17 +33,25 @@ pub struct Scenario {
     pub seed: u64,
     /// Simulated time, milliseconds.
     pub duration_ms: f64,
+    /// How often throughput is noted, in equal parts of the time.
+    #[serde(default = "samples")]
+    pub samples: u32,
     /// Hosts and switches.
     pub topology: Topology,
     /// Rates, delays and queues.
     #[serde(default)]
     pub links: LinksSection,
+    /// What the queues of a switch share.
+    pub switches: Option<SwitchesSection>,
     /// What flows do about congestion.
     #[serde(default)]
     pub transport: TransportSection,
     /// What hosts send.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What ATP jobs have in common.
+    #[serde(default)]
+    pub atp: atp::Section,
     /// Training jobs.
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobSection>,
@@ -102,6 +112,57 @@ impl Default for LinksSection {
     }
 }
 
+/// `[switches]`: queues share memory; `queue_kib` does not matter then.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchesSection {
+    /// Memory of each switch, for all its queues.
+    pub buffer_kib: u64,
+    /// A queue may have so many times what is free.
+    #[serde(default = "share")]
+    pub share: f64,
+    /// Stop senders before memory is used up, so that nothing is lost.
+    #[serde(default)]
+    pub pause: bool,
+    /// Stop the sender at a port of which so much waits; without, what leaves room for what is under way.
+    pub pause_above_kib: Option<u64>,
+}
+
+fn share() -> f64 {
+    1.0
+}
+
+impl SwitchesSection {
+    /// For a network of these links, with packets of up to so many bytes.
+    fn build(&self, links: &LinksSection, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
+        ensure!(self.share > 0.0 && self.share <= 1024.0, "share = {}: above 0, at most 1024", self.share);
+        let bytes = self.buffer_kib * 1024;
+        ensure!(bytes >= packet_bytes, "buffer_kib = {}: room for a packet at least", self.buffer_kib);
+        if !self.pause {
+            ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with pause = true");
+            return Ok(Memory { bytes, share: self.share, pause: None });
+        }
+        let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
+        let gbps = links.gbps.max(links.core_gbps.unwrap_or(links.gbps));
+        // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
+        // there and back.
+        let on_link = (2.0 * links.delay_us * gbps * 1000.0 / 8.0).ceil() as u64;
+        let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
+        let per_port = bytes / port_count;
+        let above_max = per_port.saturating_sub(headroom);
+        let above_bytes = self.pause_above_kib.map_or(above_max, |kib| kib * 1024);
+        ensure!(
+            above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
+            "a switch of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
+             more memory",
+            self.buffer_kib,
+            above_max / 1024
+        );
+        let pause = Pause { above_bytes, below_bytes: above_bytes / 2 };
+        Ok(Memory { bytes, share: self.share, pause: Some(pause) })
+    }
+}
+
 /// `[transport]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -146,6 +207,10 @@ impl Default for TransportSection {
     }
 }
 
+fn samples() -> u32 {
+    100
+}
+
 fn one() -> u64 {
     1
 }
@@ -173,9 +238,14 @@ impl Scenario {
         let access_bps = bits(self.links.gbps);
         let sources = traffic::sources(&self.traffic, self.seed, fabric.host_count, access_bps, duration_ps)?;
         let (ranks, programs, jobs) = Default::default();
-        let mut plan = Plan { fabric, transport, sources, ranks, programs, jobs, duration_ps };
+        let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
+        let memory = self.switches.as_ref().map(|section| section.build(&self.links, &fabric, packet_bytes));
+        let memory = memory.transpose().context("[switches]")?;
+        let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
+        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps, sample_ps };
         let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
-        let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps);
+        let installer =
+            jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps, self.atp);
         installer.install(self.seed, &mut plan)?;
         Ok(plan)
     }
@@ -187,6 +257,7 @@ impl Scenario {
         };
         positive("duration_ms", self.duration_ms)?;
         ensure!(self.duration_ms <= 3.6e6, "duration_ms = {}: an hour at most", self.duration_ms);
+        ensure!(self.samples <= 10_000, "samples = {}: at most 10,000", self.samples);
         let within = |name: &str, value: f64, low: f64, high: f64| {
             ensure!(value >= low && value <= high, "{name} = {value}: from {low} to {high}");
             Ok(())
@@ -196,6 +267,7 @@ impl Scenario {
         within("links.delay_us", self.links.delay_us, 0.01, 1e6)?;
         within("transport.timeout_initial_us", self.transport.timeout_initial_us, 1.0, 1e8)?;
         within("transport.timeout_min_us", self.transport.timeout_min_us, 1.0, 1e8)?;
+        self.atp.check().context("[atp]")?;
         ensure!(
             !self.traffic.is_empty() || !self.jobs.is_empty(),
             "nothing is sent: add a [[traffic]] or a [[job]] section"

@@ -203,6 +203,7 @@ fn job_install(assignment: &Assignment) -> JobInstall {
         element_count_max: assignment.element_count_max,
         wire_format: assignment.shape.wire_format,
         has_checksum: assignment.has_checksum,
+        accumulator: assignment.shape.accumulator,
         atp: assignment.atp.as_ref().and_then(root),
         racks: assignment.racks.as_ref().map(|racks| RackInstall::Root(racks.root_children.clone())),
     }

@@ -11,6 +11,7 @@ use fanin_control::proto::{
 };
 use fanin_control::registry::{Absences, JobShape, Limits, slot_memory_bytes};
 use fanin_control::{Algorithm, ControlError, ErrorCode, WireFormat};
+use fanin_wire::Accumulator;
 use fanin_wire::atp::LEVEL_COUNT_MAX;
 use fanin_wire::generated::{ATP_FAN_IN_MAX, ATP_HEADER_BYTES, HEADER_BYTES};
 
@@ -188,6 +189,7 @@ fn memory(job: &RelayInstall) -> u64 {
         lane_count: job.lane_count as u16,
         wire_format: WireFormat::FaninV1,
         algorithm: job.algorithm(),
+        accumulator: Accumulator::BlockFixed,
         absences: Absences::default(),
     };
     slot_memory_bytes(&shape, job.slots_per_lane, job.element_count_max as u16)
@@ -247,6 +249,7 @@ fn checked(job: &RelayInstall, limits: &Limits) -> Result<JobInstall, ControlErr
         element_count_max: small(job.element_count_max, "element_count_max")?,
         wire_format: WireFormat::FaninV1,
         has_checksum: true,
+        accumulator: Accumulator::BlockFixed,
         atp: None,
         racks: None,
     };

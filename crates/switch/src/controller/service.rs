@@ -83,6 +83,7 @@ impl Service {
             switch_name,
             boundary: assignment.resumed.as_ref().map(|resumed| resumed.boundary.to_proto(0)),
             packet_token: assignment.resumed.as_ref().map_or(0, |resumed| resumed.packet_token),
+            accumulator: assignment.shape.accumulator.code().into(),
         }
     }
 }

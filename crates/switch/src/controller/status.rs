@@ -9,7 +9,7 @@ use fanin_control::proto::{
 };
 
 use super::Core;
-use crate::dataplane_api::{self, DataPath, DataplaneCounters, JobInspection, TrafficCounters};
+use crate::dataplane_api::{self, DataPath, DataplaneCounters, JobInspection, Telemetry, TrafficCounters};
 
 /// One stuck data-plane thread makes every inspection slow; a status must come all the same, with less in it.
 const INSPECT_BUDGET: Duration = Duration::from_millis(500);
@@ -144,10 +144,23 @@ fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
         collisions: counters.collisions,
         resends_passed: counters.resends_passed,
         slots_abandoned: counters.slots_abandoned,
+        ecn_marks: counters.ecn_marks,
         sums_up: counters.sums_up,
         sums_again: counters.sums_again,
         queries_up: counters.queries_up,
+        accumulator: Some(accumulator_counters(&counters.telemetry)),
         drops: counters.drops.iter().map(|(reason, count)| drop_count(reason, *count)).collect(),
+    }
+}
+
+fn accumulator_counters(telemetry: &Telemetry) -> proto::AccumulatorCounters {
+    proto::AccumulatorCounters {
+        overflow: telemetry.overflow,
+        saturation: telemetry.saturation,
+        overwrite: telemetry.overwrite,
+        left_shift: telemetry.left_shift,
+        flushed_to_zero: telemetry.flushed_to_zero,
+        lost_bits: telemetry.lost_bits,
     }
 }
 

@@ -273,6 +273,7 @@ fn job_config(job: &JobInstall) -> JobConfig {
             fanin_control::WireFormat::P4appSwitchml => WireFormat::P4app,
         },
         has_checksum: job.has_checksum,
+        accumulator: job.accumulator,
     }
 }
 
@@ -310,9 +311,11 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.collisions += part.collisions;
     sum.resends_passed += part.resends_passed;
     sum.slots_abandoned += part.slots_abandoned;
+    sum.ecn_marks += part.ecn_marks;
     sum.sums_up += part.sums_up;
     sum.sums_again += part.sums_again;
     sum.queries_up += part.queries_up;
+    sum.telemetry.merge(&part.telemetry);
     for &(reason, count) in &part.drops {
         match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
             Some((_, total)) => *total += count,

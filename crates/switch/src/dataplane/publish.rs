@@ -60,6 +60,7 @@ pub(super) fn total(
         collisions: atp.collisions,
         resends_passed: atp.resends,
         slots_abandoned: atp.abandoned,
+        ecn_marks: atp.marks,
         drops: by_reason(&drops),
         ..carrying.without(net)
     }
@@ -86,6 +87,7 @@ pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters) -> TrafficCounte
         contributions: counters.contributions,
         aggregates: counters.aggregates,
         resends_answered: counters.replies,
+        telemetry: counters.telemetry,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }
@@ -119,6 +121,7 @@ pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> T
         collisions: counters.collisions,
         resends_passed: counters.resends,
         slots_abandoned: counters.abandoned,
+        ecn_marks: counters.marks,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }

@@ -173,7 +173,7 @@ impl Thread {
             self.peers.learn(sender, source);
         }
         let (copies, bytes) = match verdict {
-            LeafVerdict::Up { bytes } => (1, bytes as u64),
+            LeafVerdict::Up { bytes } | LeafVerdict::ToChild { bytes, .. } => (1, bytes as u64),
             LeafVerdict::Below(below) => {
                 let lane = if let Verdict::Multicast { lane, .. } = below { lane } else { 0 };
                 self.copies(job_number, lane, &below)
@@ -188,6 +188,13 @@ impl Thread {
                 }
                 Side::Above => self.outgoing.reply(bytes, up, &mut self.port),
             },
+            LeafVerdict::ToChild { job_number, lane, child, bytes } => {
+                match self.peers.group(job_number, lane).get(usize::from(child)).copied().flatten() {
+                    Some(to) => self.outgoing.reply(bytes, to, &mut self.port),
+                    // It asks again.
+                    None => Ok(()),
+                }
+            }
             LeafVerdict::Below(Verdict::ProbeReply { bytes }) => {
                 let to = self.probe_destination(path, sender, source);
                 self.outgoing.send_back(bytes, to, &mut self.port)

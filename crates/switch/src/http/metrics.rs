@@ -13,6 +13,7 @@
 //! | `fanin_switch_resends_answered_total` | packets | | completed slots sent again to one worker |
 //! | `fanin_switch_collisions_total`, `…_resends_passed_total` | packets | | ATP: passed on to the server |
 //! | `fanin_switch_slots_abandoned_total` | slots | | ATP: taken back by their age |
+//! | `fanin_switch_ecn_marks_total` | packets | | ATP: met a long queue behind the switch |
 //! | `fanin_switch_sums_up_total`, `…_sums_again_total`, `…_queries_up_total` | packets | | SwitchML below a root: sent up |
 //! | `fanin_switch_drops_total` | packets | `reason` | dropped, by reason |
 //! | `fanin_switch_data_path_info` | 1 | `data_path`, `interfaces`, `reason` | who receives datagrams, and why not XDP |
@@ -22,12 +23,15 @@
 //! | `fanin_job_slot_memory_bytes` | bytes | `job`, … | allotted |
 //! | `fanin_job_data_path_info` | 1 | `job`, …, `data_path`, `reason` | who receives the job's datagrams |
 //! | `fanin_job_checksum` | 0/1 | `job`, … | whether they carry a checksum |
+//! | `fanin_job_accumulator_info` | 1 | `job`, …, `accumulator` | how sums of floats are added |
+//! | `fanin_job_accumulator_elements_total` | elements | `job`, …, `cause` | what an accumulator of floats met: overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits |
 //! | `fanin_job_workers` | workers | `job`, …, `state` | joining, joined, attached, left, lost |
 //!
 //! The numbers are read when asked for: the data plane keeps plain counters and knows nothing of this format.
 
 use std::fmt::Error;
 
+use fanin_control::Algorithm;
 use fanin_control::proto::{DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
@@ -35,7 +39,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::view::{data_path, worker_state};
+use super::view::{accumulator_causes, accumulator_label, data_path, worker_state};
 
 /// Label names and values of one sample.
 type Labels = Vec<(&'static str, String)>;
@@ -47,7 +51,7 @@ struct CounterFamily {
     read: fn(&DataplaneCounters) -> u64,
 }
 
-const COUNTERS: [CounterFamily; 13] = [
+const COUNTERS: [CounterFamily; 14] = [
     CounterFamily {
         name: "received_datagrams",
         help: "UDP datagrams received",
@@ -104,6 +108,12 @@ const COUNTERS: [CounterFamily; 13] = [
         read: |counters| counters.slots_abandoned,
     },
     CounterFamily {
+        name: "ecn_marks",
+        help: "ATP: packets that met a long queue behind this switch and were marked for it",
+        unit: None,
+        read: |counters| counters.ecn_marks,
+    },
+    CounterFamily {
         name: "sums_up",
         help: "SwitchML below a root: sums of this switch's children that went up",
         unit: None,
@@ -150,6 +160,7 @@ impl Collector for Snapshot {
         encode_drops(&mut encoder, "fanin_switch", &switch_samples(&self.0))?;
         encode_drops(&mut encoder, "fanin_switch_xdp", &xdp_samples(&self.0))?;
         encode_drops(&mut encoder, "fanin_job", &job_samples(&self.0))?;
+        encode_accumulators(&mut encoder, &self.0.jobs)?;
         encode_jobs(&mut encoder, &self.0.jobs)
     }
 }
@@ -248,6 +259,27 @@ fn encode_counter(
 fn encode_drops(encoder: &mut DescriptorEncoder, prefix: &str, samples: &Samples<'_>) -> Result<(), Error> {
     let values: Vec<_> = samples.iter().flat_map(|(labels, counters)| drop_samples(labels, counters)).collect();
     counters(encoder, &format!("{prefix}_drops"), "Packets dropped, by reason", None, &values)
+}
+
+/// Only of jobs that a switch adds floats for: the others' counts are zero whatever happens.
+fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<(), Error> {
+    let labelled = |job: &JobStatus, name, value: &str| {
+        let mut labels = job_labels(job);
+        labels.push((name, value.to_string()));
+        labels
+    };
+    let switchml = || numbered(jobs).filter(|job| job.algorithm() == Algorithm::Switchml);
+    let infos: Vec<_> = switchml().map(|job| (labelled(job, "accumulator", accumulator_label(job)), 1.0)).collect();
+    gauges(encoder, "fanin_job_accumulator_info", "How the job's sums of floats are added", None, &infos)?;
+    let values: Vec<_> = switchml()
+        .filter(|job| job.accumulator != 0)
+        .filter_map(|job| Some((job, job.counters.as_ref()?.accumulator?)))
+        .flat_map(|(job, counts)| {
+            accumulator_causes(&counts).map(|(cause, count)| (labelled(job, "cause", cause), count))
+        })
+        .collect();
+    let help = "Elements by what the job's accumulator of floats met";
+    counters(encoder, "fanin_job_accumulator_elements", help, None, &values)
 }
 
 fn drop_samples(labels: &Labels, counters: &DataplaneCounters) -> Vec<(Labels, u64)> {

@@ -1,9 +1,13 @@
 //! `/api/status` as JSON: what `Status` says over gRPC, with names for enumerations. Fields are only ever added.
 
-use fanin_control::WireFormat;
+use std::collections::BTreeMap;
+
 use fanin_control::proto::{
-    Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState, WorkerStatus,
+    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState,
+    WorkerStatus,
 };
+use fanin_control::{Algorithm, WireFormat};
+use fanin_wire::Accumulator;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -36,6 +40,7 @@ pub(super) struct TrafficView {
     collisions: u64,
     resends_passed: u64,
     slots_abandoned: u64,
+    ecn_marks: u64,
     sums_up: u64,
     sums_again: u64,
     queries_up: u64,
@@ -61,6 +66,9 @@ struct JobView {
     slots_per_lane: u32,
     element_count_max: u32,
     wire_format: &'static str,
+    algorithm: &'static str,
+    lost_ranks: Vec<u32>,
+    replacements: Vec<u32>,
     data_path: &'static str,
     data_path_reason: String,
     checksum: bool,
@@ -69,6 +77,9 @@ struct JobView {
     slot_count: u32,
     age_ms: u64,
     missing_ranks: Vec<u32>,
+    accumulator: &'static str,
+    /// Elements by what it met; nothing where it adds words.
+    accumulator_counts: BTreeMap<&'static str, u64>,
     traffic: TrafficView,
     workers: Vec<WorkerView>,
 }
@@ -132,6 +143,7 @@ impl From<DataplaneCounters> for TrafficView {
             collisions: counters.collisions,
             resends_passed: counters.resends_passed,
             slots_abandoned: counters.slots_abandoned,
+            ecn_marks: counters.ecn_marks,
             sums_up: counters.sums_up,
             sums_again: counters.sums_again,
             queries_up: counters.queries_up,
@@ -142,9 +154,16 @@ impl From<DataplaneCounters> for TrafficView {
 
 impl From<JobStatus> for JobView {
     fn from(job: JobStatus) -> Self {
+        let counts = job.counters.as_ref().and_then(|counters| counters.accumulator).unwrap_or_default();
+        let met = accumulator_causes(&counts).into_iter().filter(|(_, count)| *count > 0);
         Self {
+            accumulator: accumulator_label(&job),
+            accumulator_counts: met.collect(),
             state: job_state(job.state()),
             wire_format: wire_format(job.wire_format()),
+            algorithm: if job.algorithm() == Algorithm::Atp { "atp" } else { "switchml" },
+            lost_ranks: job.atp.iter().flat_map(|atp| atp.lost.iter().copied()).collect(),
+            replacements: job.replacements.iter().map(|worker| worker.rank).collect(),
             data_path: data_path(job.data_path()),
             data_path_reason: job.data_path_reason,
             checksum: job.checksum.unwrap_or(true),
@@ -197,6 +216,28 @@ impl From<Collective> for CollectiveView {
             chunk_count: collective.chunk_count,
         }
     }
+}
+
+/// How a job's sums of floats are added; ATP's packets say it themselves.
+pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
+    let code = u8::try_from(job.accumulator).ok();
+    match (job.algorithm(), code.and_then(|code| Accumulator::try_from(code).ok())) {
+        (Algorithm::Atp, _) => Accumulator::StaticFixed.label(),
+        (Algorithm::Switchml, Some(accumulator)) => accumulator.label(),
+        (Algorithm::Switchml, None) => "unknown",
+    }
+}
+
+/// The counts with their names.
+pub(super) fn accumulator_causes(counts: &AccumulatorCounters) -> [(&'static str, u64); 6] {
+    [
+        ("overflow", counts.overflow),
+        ("saturation", counts.saturation),
+        ("overwrite", counts.overwrite),
+        ("left_shift", counts.left_shift),
+        ("flushed_to_zero", counts.flushed_to_zero),
+        ("lost_bits", counts.lost_bits),
+    ]
 }
 
 fn job_state(state: JobState) -> &'static str {

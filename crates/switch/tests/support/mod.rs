@@ -97,6 +97,7 @@ pub fn parameters(job_name: &str, rank: u16, world_size: u16) -> JoinParameters 
         worker_label: format!("host{rank}/{}", 1000 + rank),
         host_key: None,
         algorithm: Algorithm::Switchml,
+        accumulator: fanin_wire::Accumulator::BlockFixed,
         server_ports: Vec::new(),
         switch_name: String::new(),
         absences: Default::default(),

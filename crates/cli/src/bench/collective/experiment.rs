@@ -1,5 +1,6 @@
 //! The rounds of one fleet.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -39,6 +40,9 @@ struct Tally {
     rounds: Vec<Vec<u64>>,
     wrong_elements: u64,
     counters_before: Counters,
+    /// Of all ranks, in as many all-reduces of a rank.
+    cpu_ns: u64,
+    all_reduces: u64,
     counters: Counters,
     round_trip_ns: Option<u64>,
 }
@@ -117,6 +121,7 @@ impl Experiment {
 impl Tally {
     fn add(&mut self, replies: &[Value], counts: bool) -> anyhow::Result<()> {
         let samples = last_in_to_last_out(replies)?;
+        let samples_per_reply = samples.len() as u64;
         self.wrong_elements +=
             replies.iter().map(|reply| number(reply, "wrong_elements")).sum::<anyhow::Result<u64>>()?;
         let counters = Counters::sum(replies);
@@ -125,6 +130,11 @@ impl Tally {
             self.rounds.push(samples);
         } else {
             self.counters_before = counters;
+        }
+        if counts {
+            // gloo and Open MPI do not tell.
+            self.cpu_ns += replies.iter().filter_map(|reply| reply.get("cpu_ns").and_then(Value::as_u64)).sum::<u64>();
+            self.all_reduces += replies.len() as u64 * samples_per_reply;
         }
         self.round_trip_ns = replies[0].pointer("/stats/round_trip_ns").and_then(Value::as_u64);
         Ok(())
@@ -139,6 +149,11 @@ impl Tally {
             }
         };
         let p50 = times.p50_ns.max(1) as f64;
+        let mut derived = BTreeMap::new();
+        if fanin.as_ref().is_some_and(|setting| setting.job.accumulator.is_some()) {
+            let mebibytes = (self.all_reduces * bytes) as f64 / f64::from(1 << 20);
+            derived.insert("cpu_us_per_mib", self.cpu_ns as f64 / 1e3 / mebibytes);
+        }
         Series {
             name,
             goodput_gbps: bytes as f64 * 8.0 / p50,
@@ -150,7 +165,7 @@ impl Tally {
             round_trip_ns: self.round_trip_ns,
             times,
             fanin,
-            derived: Default::default(),
+            derived,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Flags that several subcommands share.
 
 use clap::Args;
+use fanin_host::Accumulator;
 
 use super::experiment::Experiment;
 use crate::bench::fleet::{Algorithm, Baselines, Format, Job, Setting, Transport};
@@ -62,6 +63,10 @@ pub struct JobArguments {
     /// parameter server: behind a link of its own with shaped links, else in rank 0's process.
     #[arg(long, value_enum, default_value = "switchml", value_name = "LIST", value_delimiter = ',')]
     pub algorithm: Vec<Algorithm>,
+    /// How the switch adds floats: block-fixed, static-fixed, fpisa, fpisa-a, log-table, ieee, exact. With this flag the table
+    /// also has the processor time of a rank (threads that poll included: `--spin-us 0` leaves them out).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_accumulator)]
+    pub accumulator: Vec<&'static str>,
     /// Lanes of each rank. Default: by the number of cores.
     #[arg(long, value_name = "N")]
     pub lanes: Option<u16>,
@@ -136,7 +141,19 @@ impl JobArguments {
     pub fn job(&self, element_format: Format, loss: f64) -> Job {
         let JobArguments { lanes, slots, elements, unicast, loss_seed, .. } = *self;
         let algorithm = self.algorithm.first().copied().unwrap_or_default();
-        Job { algorithm, lanes, slots, elements, element_format, transport: Transport::Udp, unicast, loss, loss_seed }
+        let accumulator = self.accumulator.first().copied();
+        Job {
+            algorithm,
+            accumulator,
+            lanes,
+            slots,
+            elements,
+            element_format,
+            transport: Transport::Udp,
+            unicast,
+            loss,
+            loss_seed,
+        }
     }
 
     /// Whether any of the jobs needs a parameter server.
@@ -144,10 +161,22 @@ impl JobArguments {
         self.algorithm.contains(&Algorithm::Atp)
     }
 
-    /// `job` once for each algorithm, with its name where there are several.
+    /// `job` once for each algorithm and accumulator, with their names where there are several.
     pub fn by_algorithm(&self, job: &Job) -> Vec<(Option<String>, Job)> {
-        let name = |algorithm: Algorithm| (self.algorithm.len() > 1).then(|| algorithm.name().to_owned());
-        self.algorithm.iter().map(|&algorithm| (name(algorithm), Job { algorithm, ..job.clone() })).collect()
+        let accumulators: Vec<Option<&str>> = match &self.accumulator[..] {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        };
+        let name = |algorithm: Algorithm, accumulator: Option<&'static str>| {
+            let algorithm = (self.algorithm.len() > 1).then(|| algorithm.name());
+            let accumulator = accumulator.filter(|_| self.accumulator.len() > 1);
+            let parts: Vec<_> = algorithm.into_iter().chain(accumulator).collect();
+            (!parts.is_empty()).then(|| parts.join(" "))
+        };
+        let pairs = self.algorithm.iter().flat_map(|&algorithm| accumulators.iter().map(move |&one| (algorithm, one)));
+        let job =
+            |(algorithm, accumulator)| (name(algorithm, accumulator), Job { algorithm, accumulator, ..job.clone() });
+        pairs.map(job).collect()
     }
 }
 
@@ -165,6 +194,12 @@ pub fn tensors(sizes: &[u64], dtypes: &[String]) -> anyhow::Result<Vec<(u64, Str
         }
     }
     Ok(tensors)
+}
+
+fn parse_accumulator(label: &str) -> Result<&'static str, String> {
+    let known = || Accumulator::ALL.map(Accumulator::label).join(", ");
+    let found = Accumulator::from_label(label).map(Accumulator::label);
+    found.ok_or_else(|| format!("it is not one of {}", known()))
 }
 
 /// "fanin", and what sets this job apart from its neighbours.

@@ -128,6 +128,8 @@ impl From<Algorithm> for fanin_host::Algorithm {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Job {
     pub algorithm: Algorithm,
+    /// How the switch adds floats, by its label; `None` leaves it to fanin.
+    pub accumulator: Option<&'static str>,
     pub lanes: Option<u16>,
     /// Of each lane.
     pub slots: Option<u32>,

@@ -19,6 +19,8 @@ use super::process::{Process, ask_all, check_interrupted};
 use crate::net::Link;
 use places::{Place, own_command, start_ranks};
 
+pub use places::python;
+
 pub use job::{Algorithm, Format, Job, Joined, REGISTERED_MEMORY, SHARED_MEMORY, Transport};
 pub use stage::Stage;
 pub use torch::TorchRanks;
@@ -133,7 +135,7 @@ impl Fleet {
             json!({
                 "op": "connect", "job": number, "controller": self.stage.controller, "run_id": run_id, "rank": rank,
                 "world_size": setting.ranks, "lanes": job.lanes, "slots": job.slots, "elements": job.elements,
-                "algorithm": job.algorithm, "element_format": job.element_format, "transport": job.transport, "unicast": job.unicast, "loss": job.loss, "loss_seed": job.loss_seed,
+                "algorithm": job.algorithm, "accumulator": job.accumulator, "element_format": job.element_format, "transport": job.transport, "unicast": job.unicast, "loss": job.loss, "loss_seed": job.loss_seed,
                 "timeout_ms": setting.timeout_ms, "spin_us": setting.spin_us,
             })
             .to_string()

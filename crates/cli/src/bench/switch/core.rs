@@ -112,6 +112,7 @@ impl Core {
             slots_per_lane: slots,
             element_count_max: elements,
             has_checksum: true,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
             wire_format: WireFormat::Fanin,
         };
         let mut switch = Switch::new();

@@ -114,6 +114,7 @@ fn stream(kind: Kind, job_id: u32, arguments: &Arguments) -> Stream {
             element_count_max: arguments.elements,
             wire_format: WireFormat::Fanin,
             has_checksum,
+            accumulator: fanin_wire::Accumulator::BlockFixed,
         },
         rank_count: arguments.ranks,
         element_count: arguments.elements,

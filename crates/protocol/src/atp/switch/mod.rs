@@ -96,6 +96,8 @@ pub struct SwitchCounters {
     pub abandoned: u64,
     /// Parameters passed down.
     pub parameters: u64,
+    /// Packets that met a long queue here and were marked for it (ECN).
+    pub marks: u64,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -248,9 +250,12 @@ impl Switch {
     }
 
     /// What joins a long queue says so, whichever way it goes.
-    fn marked(&self, context: &Context, header: &Header) -> Header {
+    fn marked(&mut self, context: &Context, header: &Header) -> Header {
         let mut header = *header;
-        header.flags.ecn |= context.egress_queue_bytes > self.config.ecn_threshold_bytes;
+        if context.egress_queue_bytes > self.config.ecn_threshold_bytes {
+            header.flags.ecn = true;
+            self.count(&header, |counters| counters.marks += 1);
+        }
         header
     }
 
@@ -359,7 +364,8 @@ impl Switch {
                 self.count(header, |counters| counters.abandoned += 1);
             }
         }
-        decide::distribute(&self.marked(context, header), payload, output)
+        let header = self.marked(context, header);
+        decide::distribute(&header, payload, output)
     }
 }
 

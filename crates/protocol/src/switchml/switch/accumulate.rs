@@ -1,10 +1,11 @@
 //! Stage 4: overwrite, add, or leave alone.
 
-use fanin_numeric::accumulate;
+use fanin_numeric::{Telemetry, accumulate, static_fixed};
 use fanin_wire::{ElementFormat, Operator};
 
 use super::admit::Contribution;
 use super::count::Position;
+use super::float_pool::raw_format;
 use super::job::Job;
 
 /// Brings a contribution's payload and exponent into its slot copy, and
@@ -29,6 +30,7 @@ pub(super) fn stage(
         copy.destination = contribution.destination;
         copy.block_exponent_next = contribution.block_exponent_next;
         copy.element_count = 0;
+        copy.overflow = 0;
     }
     copy.block_exponent_next = copy.block_exponent_next.max(contribution.block_exponent_next);
     let overwrite = copy.element_count == 0;
@@ -37,34 +39,84 @@ pub(super) fn stage(
         copy.element_count = contribution.element_count;
     }
     let (element_count, format) = (copy.element_count, copy.element_format);
+    if !format.is_block_scaled() {
+        return floats(job, contribution, overwrite, payload, emitted);
+    }
     let range = job.values_range(contribution, element_count);
     let values = &mut job.values[range];
     let emitted = emitted.map(|out| &mut out[..usize::from(element_count) * format.bytes()]);
     match (is_empty, emitted) {
         (true, None) => {}
-        (true, Some(out)) => emit(format, values, out),
+        (true, Some(out)) => emit_words(format, values, out),
         (false, emitted) => match format {
             ElementFormat::Int32 => int32(contribution.operator, overwrite, payload, values, emitted),
             ElementFormat::Float16 => float16(overwrite, payload, values, emitted),
             ElementFormat::Bfloat16 => bfloat16(overwrite, payload, values, emitted),
             ElementFormat::Int8 => int8(overwrite, payload, values, emitted),
+            ElementFormat::RawFloat32
+            | ElementFormat::RawFloat16
+            | ElementFormat::RawBfloat16
+            | ElementFormat::Fixed32 => unreachable!("handled apart"),
         },
     }
 }
 
-/// Writes a sum as a payload.
-pub(super) fn emit(format: ElementFormat, values: &[i32], out: &mut [u8]) {
-    match format {
-        ElementFormat::Int32 => accumulate::emit(values, out),
-        ElementFormat::Float16 => accumulate::half::emit(values, out),
-        ElementFormat::Bfloat16 => accumulate::bfloat::emit(values, out),
-        ElementFormat::Int8 => accumulate::byte::emit(values, accumulate::byte::shift(values), out),
+/// Writes a complete sum, or `element_count` = 0 elements of it, as a payload.
+pub(super) fn emit(job: &mut Job, contribution: &Contribution, element_count: u16, out: &mut [u8]) {
+    let format = job.copy(contribution).element_format;
+    let range = job.values_range(contribution, element_count);
+    let values = &mut job.values[range.clone()];
+    match raw_format(format) {
+        // What the read-out meets was counted when the sum was completed.
+        Some(float) if !out.is_empty() => drop(job.floats.emit(float, range, values, out)),
+        Some(_) => {}
+        None => emit_words(format, values, out),
     }
 }
 
-/// What the Aggregate's `echo` says: the shift of an Int8 sum.
+/// Writes a sum of words, or of what is scaled to them.
+pub(super) fn emit_words(format: ElementFormat, values: &[i32], out: &mut [u8]) {
+    match format {
+        ElementFormat::Float16 => accumulate::half::emit(values, out),
+        ElementFormat::Bfloat16 => accumulate::bfloat::emit(values, out),
+        ElementFormat::Int8 => accumulate::byte::emit(values, accumulate::byte::shift(values), out),
+        _ => accumulate::emit(values, out),
+    }
+}
+
+/// Elements that are not scaled for each other: what leaves the accumulator's format is counted, and the last contribution
+/// tells how much did.
+#[inline(never)]
+fn floats(job: &mut Job, contribution: &Contribution, overwrite: bool, payload: &[u8], emitted: Option<&mut [u8]>) {
+    let (format, element_count) = (job.copy(contribution).element_format, job.copy(contribution).element_count);
+    let range = job.values_range(contribution, element_count);
+    let values = &mut job.values[range.clone()];
+    let mut telemetry = Telemetry::default();
+    let out = emitted.map(|out| &mut out[..usize::from(element_count) * format.bytes()]);
+    match (raw_format(format), contribution.element_count > 0) {
+        (Some(float), true) => telemetry = job.floats.add(float, overwrite, payload, range.clone(), values),
+        (None, true) if overwrite => static_fixed::overwrite(payload, values),
+        (None, true) => static_fixed::add(payload, values),
+        (_, false) => {}
+    }
+    match (raw_format(format), out) {
+        (Some(float), Some(out)) if element_count > 0 => telemetry.merge(&job.floats.emit(float, range, values, out)),
+        (None, Some(out)) => {
+            static_fixed::emit(values, out);
+            telemetry.saturation += u64::from(static_fixed::count_saturated(values));
+        }
+        _ => {}
+    }
+    job.copy_mut(contribution).overflow += (telemetry.overflow + telemetry.saturation) as u32;
+    job.counters.telemetry.merge(&telemetry);
+}
+
+/// What the Aggregate's `echo` says: the shift of an Int8 sum, or how many elements have left the accumulator's format.
 pub(super) fn echo(job: &Job, contribution: &Contribution) -> u32 {
     let copy = job.copy(contribution);
+    if !copy.element_format.is_block_scaled() {
+        return copy.overflow;
+    }
     if copy.element_format != ElementFormat::Int8 {
         return contribution.echo;
     }

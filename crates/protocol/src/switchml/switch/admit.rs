@@ -55,7 +55,10 @@ pub(super) fn fanin(job: &Job, header: &fanin::Header) -> Result<Contribution, D
     if header.element_count > config.element_count_max {
         return Err(DropReason::ElementCountMismatch);
     }
-    // Narrow elements have sums only: their scales mean nothing to a maximum or to bits.
+    if !config.accumulator.takes(header.element_format) {
+        return Err(DropReason::BadElementFormat);
+    }
+    // Narrow elements have sums only: their scales mean nothing to a maximum or to bits. So have floats.
     if header.element_format != ElementFormat::Int32 && header.operator != Operator::Add {
         return Err(DropReason::BadOperator);
     }

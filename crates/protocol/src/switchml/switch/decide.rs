@@ -35,9 +35,9 @@ pub(super) fn reply(job: &mut Job, contribution: Contribution, output: &mut [u8]
     let copy = job.copy(contribution);
     let gets_payload = job.child_towards(copy.destination).is_none_or(|child| child == contribution.rank);
     let element_count = if gets_payload { copy.element_count } else { 0 };
-    let values = &job.values[job.values_range(contribution, element_count)];
-    let payload_bytes = values.len() * copy.element_format.bytes();
-    accumulate::emit(copy.element_format, values, &mut output[job.header_bytes()..][..payload_bytes]);
+    let payload_bytes = usize::from(element_count) * copy.element_format.bytes();
+    let first = job.header_bytes();
+    accumulate::emit(job, contribution, element_count, &mut output[first..][..payload_bytes]);
     let bytes = match job.config.wire_format {
         WireFormat::Fanin => seal_fanin::<true>(job, contribution, contribution.rank, element_count, output),
         WireFormat::P4app => seal_p4app(job, contribution, output),

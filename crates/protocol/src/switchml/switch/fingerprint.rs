@@ -3,6 +3,7 @@
 use core::hash::{Hash, Hasher};
 
 use super::Switch;
+use super::float_pool::raw_format;
 use super::job::Job;
 
 impl Switch {
@@ -27,6 +28,14 @@ impl Job {
         for (copy, values) in self.slots.iter().flatten().zip(self.values_by_copy()) {
             copy.hash(hasher);
             values[..usize::from(copy.element_count)].hash(hasher);
+        }
+        let places = (0..self.slots.len()).flat_map(|slot| [(slot, 0), (slot, 1)]);
+        for (slot, parity) in places {
+            let copy = &self.slots[slot][parity];
+            if let Some(format) = raw_format(copy.element_format).filter(|_| copy.element_count > 0) {
+                let range = self.values_of(slot as u16, parity as u8, copy.element_count);
+                self.floats.hash_state(format, range, hasher);
+            }
         }
     }
 }

@@ -3,9 +3,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use fanin_numeric::Telemetry;
+use fanin_wire::Accumulator;
 use fanin_wire::generated::{ELEMENT_COUNT_MAX, RANK_ALL};
 
 use super::admit::Contribution;
+use super::float_pool::FloatPool;
 use super::slot::{SlotCopy, SlotPair};
 use crate::DropReason;
 use crate::switchml::WORKERS_PER_JOB_MAX;
@@ -43,6 +46,8 @@ pub struct JobConfig {
     pub wire_format: WireFormat,
     /// Whether fanin datagrams carry a checksum; p4app's have no place for one.
     pub has_checksum: bool,
+    /// How sums of floats are added.
+    pub accumulator: Accumulator,
 }
 
 /// Why a job was not installed.
@@ -56,6 +61,8 @@ pub enum InstallError {
     SlotCount,
     /// `element_count_max` is 0 or above 16,352, or not a size that p4app carries.
     ElementCount,
+    /// p4app's layout, and switches below others, have the elements of `block-fixed` only.
+    Accumulator,
 }
 
 impl JobConfig {
@@ -75,6 +82,9 @@ impl JobConfig {
             WireFormat::Fanin => (1..=ELEMENT_COUNT_MAX).contains(&self.element_count_max),
             WireFormat::P4app => matches!(self.element_count_max, 32 | 64 | 128 | 256),
         };
+        if self.wire_format == WireFormat::P4app && self.accumulator != Accumulator::BlockFixed {
+            return Err(InstallError::Accumulator);
+        }
         if carried { Ok(()) } else { Err(InstallError::ElementCount) }
     }
 }
@@ -88,6 +98,8 @@ pub struct JobCounters {
     pub aggregates: u64,
     /// Aggregates sent again to one worker.
     pub replies: u64,
+    /// Elements by what an accumulator of floats met.
+    pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -105,6 +117,8 @@ pub(super) struct Job {
     pub slots: Vec<SlotPair>,
     /// Elements of all copies; see [`Job::values_range`].
     pub values: Vec<i32>,
+    /// What accumulators of floats have beside `values`.
+    pub floats: FloatPool,
     /// Where the first copy's elements begin in `values`.
     values_first: usize,
 }
@@ -124,10 +138,22 @@ impl Job {
             config,
             destination_count: config.worker_count,
             child_of_rank: Vec::new(),
-            counters: JobCounters { contributions: 0, aggregates: 0, replies: 0, drops: [0; DropReason::ALL.len()] },
+            counters: JobCounters {
+                contributions: 0,
+                aggregates: 0,
+                replies: 0,
+                telemetry: Telemetry::default(),
+                drops: [0; DropReason::ALL.len()],
+            },
             last_seen: vec![None; usize::from(config.worker_count)],
             slots: (0..slot_count as u32).map(|slot| fresh_pair(slot, config.slots_per_lane)).collect(),
             values_first: values.as_ptr().align_offset(LINE_ELEMENTS * size_of::<i32>()).min(LINE_ELEMENTS),
+            floats: FloatPool::new(
+                config.accumulator,
+                config.worker_count,
+                values.len(),
+                usize::from(config.element_count_max) * 4,
+            ),
             values,
         }
     }

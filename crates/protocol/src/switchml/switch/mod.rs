@@ -15,6 +15,7 @@ mod count;
 mod decide;
 mod dedup;
 mod fingerprint;
+mod float_pool;
 mod job;
 mod leaf;
 mod slot;

@@ -29,6 +29,8 @@ pub(super) struct SlotCopy {
     pub element_format: ElementFormat,
     pub operator: Operator,
     pub destination: u16,
+    /// Elements of the sum that have left the accumulator's format.
+    pub overflow: u32,
 }
 
 impl SlotCopy {
@@ -43,6 +45,7 @@ impl SlotCopy {
             element_format: ElementFormat::Int32,
             operator: Operator::Add,
             destination: fanin_wire::generated::RANK_ALL,
+            overflow: 0,
         }
     }
 

@@ -19,6 +19,10 @@ pub struct WorkerCounters {
     pub aggregates: u64,
     /// Blocks whose sum was not a number at some worker.
     pub blocks_non_finite: u64,
+    /// Blocks that left their accumulator's format, and were sent again as block fixed point.
+    pub blocks_overflowed: u64,
+    /// Elements of them that did.
+    pub elements_overflowed: u64,
     /// Refusals of chunks that are still awaited.
     pub refusals: u64,
     /// Queries that the switch answered with Missing.
@@ -37,6 +41,8 @@ impl Default for WorkerCounters {
             overtaken: 0,
             aggregates: 0,
             blocks_non_finite: 0,
+            blocks_overflowed: 0,
+            elements_overflowed: 0,
             refusals: 0,
             missing: 0,
             drops: [0; DropReason::ALL.len()],

@@ -106,8 +106,10 @@ impl Worker {
     fn compose(&mut self, slot_local: u32, tensors: &mut impl Tensors) -> Content {
         let slot = &self.slots[slot_local as usize];
         let (&submission, id) = self.stream.find(slot.block).expect("an assigned block is in the stream");
-        let announce = submission.scaled && slot.exponent == BlockExponent::UNKNOWN;
-        let (exponent, block) = (slot.exponent, slot.block);
+        let scaled = slot.is_scaled(&submission);
+        let announce = scaled && slot.exponent == BlockExponent::UNKNOWN;
+        let block = slot.block;
+        let exponent = if scaled { slot.exponent } else { BlockExponent::NOT_NEEDED };
         self.slots[slot_local as usize].phase = if announce { Phase::Announcing } else { Phase::Summing };
         let exponent_next = if announce {
             tensors.block_exponent(id)
@@ -117,7 +119,7 @@ impl Worker {
         let shard = submission.shape.shard(id.block);
         let (_, block_elements) = submission.shape.elements_of(id.block);
         let contributes = submission.contributors.sole(shard).is_none_or(|rank| rank == self.config.rank);
-        let empty = announce || !contributes || (submission.scaled && exponent == BlockExponent::NON_FINITE);
+        let empty = announce || !contributes || (scaled && exponent == BlockExponent::NON_FINITE);
         let element_count = if empty { 0 } else { block_elements };
         Content { slot_local, id, submission, shard, element_count, exponent, exponent_next }
     }
@@ -170,7 +172,7 @@ impl Worker {
             collective_tag: submission.collective_tag,
             block_exponent_next: BlockExponent::NOT_NEEDED.0,
             element_count: 0,
-            element_format: submission.element_format,
+            element_format: slot.element_format(submission),
             operator: submission.operator,
             detail: slot.attempt_count.min(255) as u8,
             destination: submission.receivers.sole(shard).unwrap_or(RANK_ALL),

@@ -12,7 +12,7 @@ impl Worker {
         for slot in &self.slots {
             // An answer distinguishes a first attempt from all others only.
             let attempts = slot.attempt_count.min(2);
-            (slot.phase, slot.round, slot.block, slot.exponent, attempts, slot.missing).hash(hasher);
+            (slot.phase, slot.round, slot.block, slot.exponent, attempts, slot.missing, slot.overflowed).hash(hasher);
         }
         self.ready.hash(hasher);
         self.asking.hash(hasher);

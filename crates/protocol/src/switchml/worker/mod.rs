@@ -39,9 +39,11 @@ use slot::Slot;
 pub trait Tensors {
     /// Exponent of the block's largest magnitude (SwitchML §4.6).
     fn block_exponent(&mut self, id: BlockId) -> BlockExponent;
-    /// Writes the block's elements, scaled for `exponent`, to `payload`.
+    /// Writes the block's elements to `payload`: scaled for `exponent`, or as they are where it is
+    /// [`BlockExponent::NOT_NEEDED`]. A float sum whose submission is not `scaled` is asked for with an exponent when its
+    /// accumulator has overflowed: it then goes as Int32.
     fn write_block(&mut self, id: BlockId, exponent: BlockExponent, payload: &mut [u8]);
-    /// Takes the block's sum, of which each element counts `2^shift` of the
+    /// Takes the block's sum, with the `exponent` that [`Tensors::write_block`] got. Of it each element counts `2^shift` of the
     /// contributions' units (0 for all formats but Int8). `payload` is empty when the sum goes to another
     /// rank, when every contribution was empty, and when `exponent` is
     /// [`BlockExponent::NON_FINITE`]: then the sum is not a number.

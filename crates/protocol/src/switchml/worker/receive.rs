@@ -21,6 +21,13 @@ pub enum Event {
     },
     /// A block held an infinity or a NaN at some worker; its sum is NaN.
     NonFinite(BlockId),
+    /// Elements of a block left the accumulator's format: the block is sent again as block fixed point.
+    Overflowed {
+        /// The block.
+        id: BlockId,
+        /// How many of its elements did.
+        element_count: u32,
+    },
     /// The switch does not accept this worker's packets.
     Refused {
         /// Why.
@@ -41,6 +48,8 @@ struct Answer<'a> {
     payload: &'a [u8],
     /// Of an Int8 sum: each byte counts `2^shift` steps.
     shift: u8,
+    /// Elements that left the accumulator's format.
+    overflow: u32,
     /// Sent to this worker alone, in answer to a resend.
     replied: bool,
 }
@@ -89,6 +98,7 @@ impl Worker {
             exponent_next: BlockExponent(header.block_exponent_next),
             payload,
             shift: shift_of(&header)?,
+            overflow: if header.element_format.is_block_scaled() { 0 } else { header.echo },
             replied: header.worker_rank != RANK_ALL,
         }))
     }
@@ -105,7 +115,7 @@ impl Worker {
         let payload = &words[..usize::from(self.expected_elements(slot_local)) * 4];
         // A reply cannot be told from a multicast here: assume the latter.
         let exponent_next = exponent_from_p4app(header.exponent);
-        Ok(Some(Answer { slot_local, exponent_next, payload, shift: 0, replied: false }))
+        Ok(Some(Answer { slot_local, exponent_next, payload, shift: 0, overflow: 0, replied: false }))
     }
 
     /// The slot whose outstanding chunk this is.
@@ -123,8 +133,8 @@ impl Worker {
     fn expected_elements(&self, slot_local: u32) -> u16 {
         let slot = &self.slots[slot_local as usize];
         let Some((submission, id)) = self.stream.find(slot.block) else { return 0 };
-        let without_elements =
-            slot.phase == Phase::Announcing || (submission.scaled && slot.exponent == BlockExponent::NON_FINITE);
+        let without_elements = slot.phase == Phase::Announcing
+            || (slot.is_scaled(submission) && slot.exponent == BlockExponent::NON_FINITE);
         let shard = submission.shape.shard(id.block);
         let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
         if without_elements || !receives {
@@ -142,7 +152,7 @@ impl Worker {
                 Err(DropReason::CollectiveMismatch)
             }
             // The payload is about to be read in the collective's own format.
-            Some((submission, _)) if submission.element_format != header.element_format => {
+            Some((submission, _)) if slot.element_format(submission) != header.element_format => {
                 Err(DropReason::BadElementFormat)
             }
             Some(_) => Ok(()),
@@ -196,17 +206,37 @@ impl Worker {
         slot.advance(answer.exponent_next);
         match phase {
             Phase::Announcing => {
-                slot.assign(block);
+                slot.assign_again();
                 self.ready.push_back(answer.slot_local);
             }
+            _ if answer.overflow > 0 => self.send_scaled(answer, block),
             _ => self.finish_block(answer, block, exponent, tensors),
         }
         self.resend_overtaken();
     }
 
+    /// The sum is not used: the block goes again on the slot's next use, in a form that does not overflow. All workers have
+    /// been told the same, so all do.
+    #[cold]
+    fn send_scaled(&mut self, answer: &Answer<'_>, block: u64) {
+        let (_, id) = self.stream.find(block).expect("an answered block is in the stream");
+        self.counters.blocks_overflowed += 1;
+        self.counters.elements_overflowed += u64::from(answer.overflow);
+        self.events.push_back(Event::Overflowed { id, element_count: answer.overflow });
+        let slot = &mut self.slots[answer.slot_local as usize];
+        slot.overflowed = true;
+        slot.exponent = BlockExponent::UNKNOWN;
+        slot.assign_again();
+        self.ready.push_back(answer.slot_local);
+    }
+
     fn finish_block(&mut self, answer: &Answer<'_>, block: u64, exponent: BlockExponent, tensors: &mut impl Tensors) {
         let (submission, id) = self.stream.find(block).expect("an answered block is in the stream");
-        let non_finite = submission.scaled && exponent == BlockExponent::NON_FINITE;
+        let slot = &mut self.slots[answer.slot_local as usize];
+        let scaled = slot.is_scaled(submission);
+        let exponent = if scaled { exponent } else { BlockExponent::NOT_NEEDED };
+        slot.overflowed = false;
+        let non_finite = scaled && exponent == BlockExponent::NON_FINITE;
         tensors.read_block(id, exponent, answer.shift, answer.payload);
         if non_finite {
             self.counters.blocks_non_finite += 1;

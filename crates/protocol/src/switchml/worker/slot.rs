@@ -1,7 +1,9 @@
 //! A slot as its worker sees it.
 
 use fanin_numeric::BlockExponent;
+use fanin_wire::ElementFormat;
 
+use crate::stream::Submission;
 use crate::time::Time;
 
 /// What the slot's current chunk is.
@@ -32,6 +34,8 @@ pub(super) struct Slot {
     pub attempt_count: u32,
     /// The switch has said that the contribution did not arrive.
     pub missing: bool,
+    /// The block's sum left its accumulator's format: this time it goes as block fixed point.
+    pub overflowed: bool,
 }
 
 impl Default for Slot {
@@ -45,6 +49,7 @@ impl Default for Slot {
             sent_last: Time::ZERO,
             attempt_count: 0,
             missing: false,
+            overflowed: false,
         }
     }
 }
@@ -62,6 +67,21 @@ impl Slot {
         self.block = block;
         self.phase = Phase::Assigned;
         self.attempt_count = 0;
+    }
+
+    /// The block of an announce, or of a sum that is not used, goes on the slot's next use.
+    pub fn assign_again(&mut self) {
+        self.assign(self.block);
+    }
+
+    /// Whether the block is scaled by an agreed exponent, this time.
+    pub fn is_scaled(&self, submission: &Submission) -> bool {
+        submission.scaled || self.overflowed
+    }
+
+    /// How the block's elements are encoded, this time.
+    pub fn element_format(&self, submission: &Submission) -> ElementFormat {
+        if self.overflowed { ElementFormat::Int32 } else { submission.element_format }
     }
 
     pub fn mark_sent(&mut self, now: Time) {

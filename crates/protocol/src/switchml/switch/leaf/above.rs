@@ -5,7 +5,7 @@ use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
 use fanin_wire::{Kind, fanin};
 
 use super::super::{admit, decide};
-use super::{LeafJob, LeafVerdict};
+use super::{CHILD_BITS, LeafJob, LeafVerdict};
 use crate::{DropReason, Verdict};
 
 impl LeafJob {
@@ -15,6 +15,9 @@ impl LeafJob {
         payload: &[u8],
         output: &mut [u8],
     ) -> Result<LeafVerdict, DropReason> {
+        if header.kind == Kind::ProbeReply {
+            return self.return_probe(header, payload, output);
+        }
         self.check_awaited(header)?;
         match header.kind {
             Kind::Aggregate => {
@@ -27,6 +30,27 @@ impl LeafJob {
             Kind::Refusal => Ok(LeafVerdict::Below(self.multicast(header, &[], output))),
             _ => Err(DropReason::BadKind),
         }
+    }
+
+    /// The root has answered a child's question about the way.
+    fn return_probe(
+        &self,
+        header: &fanin::Header,
+        payload: &[u8],
+        output: &mut [u8],
+    ) -> Result<LeafVerdict, DropReason> {
+        admit::probe(&self.job, &fanin::Header { worker_rank: 0, ..*header })?;
+        let child = (header.chunk_index & ((1 << CHILD_BITS) - 1)) as u16;
+        if header.worker_rank != self.config.number || child >= self.job.config.worker_count {
+            return Err(DropReason::BadRank);
+        }
+        let chunk_index = header.chunk_index >> CHILD_BITS;
+        let below = fanin::Header { worker_rank: child, chunk_index, ..*header };
+        let datagram = &mut output[..below.datagram_bytes()];
+        datagram[HEADER_BYTES..].copy_from_slice(payload);
+        decide::seal(&below, self.config.job.has_checksum, datagram);
+        let job_number = (self.config.job.job_id & 0xff) as u8;
+        Ok(LeafVerdict::ToChild { job_number, lane: self.job.lane(header.slot_index), child, bytes: datagram.len() })
     }
 
     /// Only a chunk that has gone up and has no answer can be answered.

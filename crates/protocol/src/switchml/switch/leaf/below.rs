@@ -1,11 +1,11 @@
 //! What children send: the stages of every slot program, and then up.
 
 use fanin_wire::generated::{HEADER_BYTES, RANK_ALL};
-use fanin_wire::{ElementFormat, Kind, fanin};
+use fanin_wire::{ElementFormat, Kind, ProbePath, fanin};
 
 use super::super::admit::{Contribution, Use};
 use super::super::{Admitted, accumulate, admit, count, decide, dedup};
-use super::{LeafJob, LeafVerdict};
+use super::{CHILD_BITS, LeafJob, LeafVerdict};
 use crate::time::Time;
 use crate::{DropReason, Verdict};
 
@@ -29,7 +29,7 @@ impl LeafJob {
         *admitted = Some(self.job.sender(header.slot_index, child));
         self.job.last_seen[usize::from(child)] = Some(now);
         match contribution {
-            None => LeafVerdict::Below(decide::answer_probe(self.config.job.has_checksum, *header, payload, output)),
+            None => self.pass_probe(child, header, payload, output),
             Some(asked) if header.kind == Kind::Query => self.answer_query(&asked, header, output),
             Some(contribution) => self.aggregate(&contribution, header, payload, output),
         }
@@ -54,6 +54,24 @@ impl LeafJob {
             return Err(DropReason::ChunkTooFarAhead);
         }
         Ok((child, Some(contribution)))
+    }
+
+    /// A question about the way goes up to the root, with the child's number, by which the answer finds back. Whether
+    /// multicast gets to the child is a question to its own switch.
+    fn pass_probe(&self, child: u16, header: &fanin::Header, payload: &[u8], output: &mut [u8]) -> LeafVerdict {
+        let has_checksum = self.config.job.has_checksum;
+        if header.echo != ProbePath::Unicast as u32 {
+            return LeafVerdict::Below(decide::answer_probe(has_checksum, *header, payload, output));
+        }
+        if header.chunk_index >> (u32::BITS - CHILD_BITS) != 0 {
+            return drop_packet(DropReason::BadSlot);
+        }
+        let chunk_index = header.chunk_index << CHILD_BITS | u32::from(child);
+        let above = fanin::Header { worker_rank: self.config.number, chunk_index, ..*header };
+        let datagram = &mut output[..above.datagram_bytes()];
+        datagram[HEADER_BYTES..].copy_from_slice(payload);
+        decide::seal(&above, has_checksum, datagram);
+        LeafVerdict::Up { bytes: datagram.len() }
     }
 
     fn aggregate(
@@ -117,7 +135,7 @@ impl LeafJob {
         };
         let datagram = &mut output[..aggregate.datagram_bytes()];
         let values = &self.job.values[self.job.values_range(asked, aggregate.element_count)];
-        accumulate::emit(copy.element_format, values, &mut datagram[HEADER_BYTES..]);
+        accumulate::emit_words(copy.element_format, values, &mut datagram[HEADER_BYTES..]);
         decide::seal(&aggregate, self.config.job.has_checksum, datagram);
         Verdict::Reply { bytes: datagram.len() }
     }

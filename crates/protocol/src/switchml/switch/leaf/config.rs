@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use fanin_wire::Accumulator;
 use fanin_wire::generated::RANK_ALL;
 
 use super::InstallError;
@@ -39,6 +40,9 @@ impl LeafConfig {
         self.job.check()?;
         if self.job.wire_format != WireFormat::Fanin {
             return Err(InstallError::ElementCount);
+        }
+        if self.job.accumulator != Accumulator::BlockFixed {
+            return Err(InstallError::Accumulator);
         }
         let has_children = |receiver: &Option<u16>| receiver.is_none_or(|child| child < self.job.worker_count);
         let has_places = self.number < WORKERS_PER_JOB_MAX && self.receivers.len() < usize::from(RANK_ALL);

@@ -26,6 +26,10 @@ use crate::{DropReason, Verdict};
 
 pub use config::LeafConfig;
 
+/// Bits of a Probe's chunk index that each leaf on its way up puts its child's number into: a job has at most 256 workers and
+/// four levels of switches, of which the root needs none.
+const CHILD_BITS: u32 = 8;
+
 /// From where a packet comes to a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -38,6 +42,17 @@ pub enum Side {
 /// The decision about one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafVerdict {
+    /// `bytes` of output go to one child: the root's answer to its question about the way.
+    ToChild {
+        /// Job number, the low eight bits of the job id.
+        job_number: u8,
+        /// The job's lane.
+        lane: u16,
+        /// Among this leaf's children.
+        child: u16,
+        /// Length of the datagram.
+        bytes: usize,
+    },
     /// `bytes` of output go to the parent: the children's sum, or a question about it.
     Up {
         /// Length of the datagram.
@@ -64,6 +79,8 @@ pub struct LeafCounters {
     pub replies: u64,
     /// Probes answered.
     pub probes: u64,
+    /// The root's answers to Probes, passed down.
+    pub probes_returned: u64,
     /// Queries answered with Missing.
     pub missing: u64,
     /// Packets that went no further, by [`DropReason`] in declaration order.
@@ -99,7 +116,8 @@ impl Leaf {
     ///
     /// # Errors
     /// As [`Switch::install`](super::Switch::install); p4app's layout has no room for what leaves tell each other
-    /// ([`InstallError::ElementCount`]).
+    /// ([`InstallError::ElementCount`]), and sums of
+    /// floats would be rounded at every level ([`InstallError::Accumulator`]).
     pub fn install(&mut self, config: LeafConfig) -> Result<(), InstallError> {
         config.check()?;
         let number = job_number(config.job.job_id);
@@ -243,14 +261,15 @@ impl LeafCounters {
     fn record(&mut self, from: Side, verdict: &LeafVerdict, output: &[u8]) {
         let counter = match *verdict {
             LeafVerdict::Up { bytes } => {
-                let is_query = fanin::Header::parse_unchecked(&output[..bytes])
-                    .is_some_and(|header| header.kind == fanin_wire::Kind::Query);
-                match (from, is_query) {
-                    (_, true) => &mut self.queries,
-                    (Side::Below, false) => &mut self.sums,
-                    (Side::Above, false) => &mut self.sums_again,
+                let kind = fanin::Header::parse_unchecked(&output[..bytes]).map(|header| header.kind);
+                match (from, kind) {
+                    (_, Some(fanin_wire::Kind::Query)) => &mut self.queries,
+                    (_, Some(fanin_wire::Kind::Probe)) => &mut self.probes,
+                    (Side::Below, _) => &mut self.sums,
+                    (Side::Above, _) => &mut self.sums_again,
                 }
             }
+            LeafVerdict::ToChild { .. } => &mut self.probes_returned,
             LeafVerdict::Below(Verdict::Drop(DropReason::AwaitingOthers)) => &mut self.contributions,
             LeafVerdict::Below(Verdict::Drop(reason) | Verdict::Refuse { reason, .. }) => {
                 &mut self.drops[reason as usize]

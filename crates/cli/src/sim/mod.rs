@@ -1,32 +1,37 @@
 //! `fanin sim`: a network from a file, packet by packet.
 
-use std::fmt::Write;
+mod figures;
+mod files;
+mod sweep;
+
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{Args, Subcommand};
 use fanin_sim::engine::{self, Outcome};
 use fanin_sim::fabric::Fabric;
-use fanin_sim::report::{self, FlowClass, Report};
+use fanin_sim::report::{FlowClass, Report};
 use fanin_sim::scenario::{JobInfo, Scenario};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::bench::output::{table, write};
-use crate::bench::plot::{Figure, Series, Shape};
+use files::Told;
 
 /// Between two lines of progress.
 const PROGRESS_GAP: Duration = Duration::from_millis(500);
-/// Points of a drawn distribution.
-const CURVE_POINTS: usize = 200;
 
 /// Flags of `fanin sim`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// TOML file of a scenario, see docs/guides/simulation.md and experiments/sim.
-    file: PathBuf,
+    #[arg(required = true)]
+    file: Option<PathBuf>,
     /// Seed in place of the file's.
     #[arg(long)]
     seed: Option<u64>,
@@ -36,12 +41,20 @@ pub struct Arguments {
     /// Threads; the outcome is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Write report.json, flows.csv, jobs.csv, iterations.csv, links.csv and completion.svg into this folder.
+    /// Write report.json, tables (flows, jobs, iterations, links, throughput) and drawings (completion times, percentiles by
+    /// size, throughput, fairness, links) into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the report as JSON in place of tables.
     #[arg(long)]
     json: bool,
+}
+
+/// What else there is to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a scenario with other values and seeds, on all processors, and write one table.
+    Sweep(sweep::Arguments),
 }
 
 /// A report and what it took.
@@ -61,11 +74,14 @@ struct Run {
     report: Report,
 }
 
-/// Runs a scenario.
+/// Runs a scenario, or many.
 pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
-    let text = std::fs::read_to_string(&arguments.file)
-        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
-    let run = simulate(arguments, &text).with_context(|| arguments.file.display().to_string())?;
+    if let Some(Command::Sweep(arguments)) = &arguments.command {
+        return sweep::run(arguments);
+    }
+    let file = arguments.file.as_ref().context("name a scenario's file")?;
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let run = simulate(arguments, &text).with_context(|| file.display().to_string())?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&run)?);
     } else {
@@ -81,32 +97,50 @@ fn simulate(arguments: &Arguments, text: &str) -> anyhow::Result<Run> {
         ensure!(duration_ms > 0.0 && duration_ms <= 3.6e6, "--duration-ms {duration_ms}: above 0, an hour at most");
         scenario.duration_ms = duration_ms;
     }
+    let mut progress = Progress::new((scenario.duration_ms * 1e9) as u64, arguments.json);
+    let finished = run_scenario(scenario, arguments.threads, |now_ps| progress.show(now_ps))?;
+    progress.clear();
+    if let Some(folder) = &arguments.out {
+        finished.told().write_to(folder)?;
+        write(&folder.join("report.json"), &(serde_json::to_string_pretty(&finished.run)? + "\n"))?;
+    }
+    Ok(finished.run)
+}
+
+/// A run with all that came of it.
+struct Finished {
+    run: Run,
+    outcome: Outcome,
+    fabric: Fabric,
+    jobs: Vec<JobInfo>,
+    duration_ps: u64,
+}
+
+impl Finished {
+    fn told(&self) -> Told<'_> {
+        Told { outcome: &self.outcome, fabric: &self.fabric, jobs: &self.jobs, duration_ps: self.duration_ps }
+    }
+}
+
+fn run_scenario(scenario: Scenario, threads: u16, report: impl FnMut(u64) -> bool) -> anyhow::Result<Finished> {
     let plan = scenario.plan()?;
     let (duration_ps, fabric, jobs) = (plan.duration_ps, plan.fabric.clone(), plan.jobs.clone());
     let (wall, cpu) = (Instant::now(), cpu_time());
-    let mut progress = Progress::new(duration_ps, arguments.json);
-    let outcome = engine::run(plan, usize::from(arguments.threads), |now_ps| progress.show(now_ps))?;
+    let outcome = engine::run(plan, usize::from(threads), report)?;
     let (wall_seconds, cpu_seconds) = (wall.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
-    progress.clear();
-    if let Some(folder) = &arguments.out {
-        write_tables(folder, &outcome, &fabric, &jobs)?;
-    }
     let run = Run {
         title: scenario.title,
         seed: scenario.seed,
         duration_ms: scenario.duration_ms,
         hosts: fabric.host_count,
         switches: fabric.switch_count,
-        threads: arguments.threads,
+        threads,
         wall_seconds,
         cpu_seconds,
         hops_per_cpu_second: outcome.packet_hops() as f64 / cpu_seconds.max(1e-9),
         report: Report::new(&outcome, &jobs, duration_ps),
     };
-    if let Some(folder) = &arguments.out {
-        write(&folder.join("report.json"), &(serde_json::to_string_pretty(&run)? + "\n"))?;
-    }
-    Ok(run)
+    Ok(Finished { run, outcome, fabric, jobs, duration_ps })
 }
 
 /// Processor time of all threads.
@@ -173,9 +207,11 @@ fn print(run: &Run) {
         report.goodput_bps / 1e9
     );
     println!(
-        "switches: {} packets marked, {} dropped, longest queue {:.0} KB; hosts: {} segments sent again, {} timeouts",
+        "switches: {} packets marked, {} dropped, {} pauses, longest queue {:.0} KB; hosts: {} segments sent again, {} \
+         timeouts",
         report.marked,
         report.dropped,
+        report.pauses,
         report.queued_bytes_max as f64 / 1e3,
         report.resent,
         report.timeouts
@@ -220,81 +256,4 @@ fn class_name(class: &FlowClass) -> String {
 
 fn show_us(us: f64) -> String {
     if us >= 1000.0 { format!("{:.2} ms", us / 1000.0) } else { format!("{us:.1} us") }
-}
-
-fn write_jobs(folder: &Path, outcome: &Outcome, jobs: &[JobInfo]) -> anyhow::Result<()> {
-    let mut text = "job,name,scheme,workers,trees,bytes,compute_ps,start_ps,hosts\n".to_string();
-    for (number, job) in jobs.iter().enumerate() {
-        let hosts: Vec<String> = job.hosts.iter().map(u16::to_string).collect();
-        let (name, scheme, workers, trees, bytes) = (&job.name, job.scheme, hosts.len(), job.trees, job.bytes);
-        let (compute, start, hosts) = (job.compute_ps, job.start_ps, hosts.join(" "));
-        let _ = writeln!(text, "{number},{name},{scheme},{workers},{trees},{bytes},{compute},{start},{hosts}");
-    }
-    write(&folder.join("jobs.csv"), &text)?;
-    let mut text = "job,iteration,start_ps,communication_ps,end_ps\n".to_string();
-    for one in report::iterations(outcome, jobs) {
-        let _ =
-            writeln!(text, "{},{},{},{},{}", one.job, one.iteration, one.start_ps, one.communication_ps, one.end_ps);
-    }
-    write(&folder.join("iterations.csv"), &text)
-}
-
-fn write_tables(folder: &Path, outcome: &Outcome, fabric: &Fabric, jobs: &[JobInfo]) -> anyhow::Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-    let mut flows = "source,destination,bytes,start_ps,completion_ps\n".to_string();
-    for flow in &outcome.flows {
-        let (source, destination) = (flow.source, flow.destination);
-        let _ = writeln!(flows, "{source},{destination},{},{},{}", flow.bytes, flow.start_ps, flow.completion_ps);
-    }
-    write(&folder.join("flows.csv"), &flows)?;
-    if !jobs.is_empty() {
-        write_jobs(folder, outcome, jobs)?;
-    }
-    let name = |node: u32| match node.checked_sub(fabric.host_count) {
-        None => format!("host{node}"),
-        Some(switch) => format!("switch{switch}"),
-    };
-    let mut links = "from,to,packets,bytes,marked,dropped,queued_bytes_max\n".to_string();
-    for link in &outcome.links {
-        let sent = &link.counters;
-        let _ = writeln!(
-            links,
-            "{},{},{},{},{},{},{}",
-            name(link.from),
-            name(link.to),
-            sent.sent,
-            sent.sent_bytes,
-            sent.marked,
-            sent.dropped,
-            sent.queued_bytes_max
-        );
-    }
-    write(&folder.join("links.csv"), &links)?;
-    completion_times(outcome).map_or(Ok(()), |figure| figure.write(&folder.join("completion.svg")))
-}
-
-/// Distribution of completion times, by the same sizes as the table.
-fn completion_times(outcome: &Outcome) -> Option<Figure> {
-    let mut series = Vec::new();
-    for (low, high, name) in
-        [(0, 100_000, "up to 100 kB"), (100_000, 10_000_000, "up to 10 MB"), (10_000_000, u64::MAX, "longer")]
-    {
-        let of_class = outcome.flows.iter().filter(|flow| flow.bytes > low && flow.bytes <= high);
-        let mut times: Vec<f64> = of_class.map(|flow| flow.completion_ps as f64 / 1e6).collect();
-        times.sort_by(f64::total_cmp);
-        let step = times.len().div_ceil(CURVE_POINTS).max(1);
-        let share = |place: usize| 100.0 * (place + 1) as f64 / times.len() as f64;
-        let points: Vec<_> =
-            times.iter().enumerate().step_by(step).map(|(place, &time)| (time, share(place))).collect();
-        if points.len() > 1 {
-            series.push(Series { name: name.into(), points });
-        }
-    }
-    (!series.is_empty()).then(|| Figure {
-        title: "Flow completion times".into(),
-        x_label: "completion time, µs".into(),
-        y_label: "flows that took no longer, %".into(),
-        shape: Shape::Lines { log_y: false, x_bytes: false },
-        series,
-    })
 }

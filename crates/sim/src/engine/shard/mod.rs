@@ -1,16 +1,21 @@
 //! The nodes that one thread simulates.
 
-use anyhow::ensure;
+mod build;
+mod switch;
+
+use std::sync::Arc;
 
 use crate::datagrams::{DatagramId, Datagrams};
-use crate::engine::{Plan, SwitchOutcome};
-use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
-use crate::host::{Host, Uplink, time};
-use crate::job::aggregation::{Arrival, DATAGRAM_BYTES_MAX, Outbox, Programs, Queues};
-use crate::link::{Class, Link, LinkConfig};
-use crate::packet::{Kind, MARKED, NO_HOST, Packet};
+use crate::engine::SwitchOutcome;
+use crate::engine::buffers::Buffers;
+use crate::fabric::{Routes, SwitchRoutes};
+use crate::host::{Host, Uplink};
+use crate::job::aggregation::Programs;
+use crate::link::{Class, Link};
+use crate::packet::{Kind, Packet};
 use crate::transport::Transport;
-use std::sync::Arc;
+pub use build::build;
+use switch::next_hop;
 
 const WORD_BITS: usize = 64;
 
@@ -77,6 +82,7 @@ struct Switch {
     ports: Ports,
     routes: SwitchRoutes,
     programs: Programs,
+    buffers: Option<Buffers>,
     outcome: SwitchOutcome,
     failure: Option<String>,
 }
@@ -128,23 +134,6 @@ pub struct Parts {
     pub hosts: Vec<Host>,
     /// By number, and why a program could not go on.
     pub switches: Vec<(u32, SwitchOutcome, Option<String>)>,
-}
-
-/// The queues of the ports of one switch.
-struct PortQueues<'a> {
-    links: &'a mut [Link],
-    outlets: &'a [u32],
-    classes: &'a [Class],
-    class_of: &'a [u8],
-    now_ps: u64,
-}
-
-impl Queues for PortQueues<'_> {
-    fn waiting_bytes(&mut self, port: u16) -> u64 {
-        let link = self.outlets[usize::from(port)] as usize;
-        self.links[link].start_until(&self.classes[usize::from(self.class_of[link])], self.now_ps);
-        self.links[link].queued_bytes()
-    }
 }
 
 /// What arrives at one node in one window.
@@ -206,6 +195,11 @@ impl Shard {
         }
     }
 
+    /// Notes how far hosts and ranks are.
+    pub fn sample(&mut self) {
+        self.hosts.iter_mut().for_each(|node| node.host.sample());
+    }
+
     /// True if anything is on the way or waits.
     pub fn is_busy(&self) -> bool {
         self.arriving.iter().chain(&self.waiting).any(|word| *word != 0)
@@ -252,74 +246,23 @@ impl Shard {
         let mut arrivals = std::mem::take(&mut self.arrivals);
         for &key in &arrivals.order {
             let packet = arrivals.packets[key as usize & ((1 << Arrivals::PORT_SHIFT) - 1)];
-            if packet.kind == Kind::Aggregation {
-                let port = (key >> Arrivals::PORT_SHIFT) as u16;
-                self.run_program(index, port, &packet);
-            } else {
-                let port = self.next_hop(index, &packet);
-                self.send(ports, port, packet.at_ps, packet);
+            let from = (key >> Arrivals::PORT_SHIFT) as u16;
+            match packet.kind {
+                Kind::Data | Kind::Ack => {
+                    let port = next_hop(&self.switches[index].routes, &self.directory, &packet);
+                    self.send(index, from, port, packet.at_ps, packet);
+                }
+                Kind::Aggregation => self.run_program(index, from, &packet),
+                Kind::Pause => self.take_pause(index, from, &packet),
             }
         }
         arrivals.order.clear();
         arrivals.packets.clear();
         self.arrivals = arrivals;
         self.start_waiting(ports, end_ps);
-    }
-
-    #[inline]
-    fn send(&mut self, ports: Ports, port: usize, now_ps: u64, packet: Packet) {
-        let link = self.outlets[ports.first as usize + port];
-        let class = &self.classes[usize::from(self.class_of[link as usize])];
-        let is_taken = self.links[link as usize].offer(class, now_ps, packet);
-        if !is_taken && packet.kind == Kind::Aggregation {
-            self.datagrams.release(DatagramId::from_raw(packet.flow));
+        if self.switches[index].buffers.is_some() {
+            self.end_pauses(index, end_ps);
         }
-        self.note_sent(ports, port, link);
-    }
-
-    /// Hands a datagram to the program of its group, or sends it on where there is none.
-    fn run_program(&mut self, index: usize, port: u16, packet: &Packet) {
-        let switch = &mut self.switches[index];
-        let ports = switch.ports;
-        let Some(program) = switch.programs.get_mut(packet.peer) else {
-            if packet.destination == NO_HOST {
-                let group = packet.peer;
-                switch.failure.get_or_insert_with(|| format!("a datagram of group {group} has no program here"));
-                return;
-            }
-            let port = self.next_hop(index, packet);
-            return self.send(ports, port, packet.at_ps, *packet);
-        };
-        let id = DatagramId::from_raw(packet.flow);
-        let (mut bytes, length) = ([0; DATAGRAM_BYTES_MAX], self.datagrams.get(id).len());
-        bytes[..length].copy_from_slice(self.datagrams.get(id));
-        self.datagrams.release(id);
-        let now = time(packet.at_ps);
-        let arrival = Arrival {
-            now,
-            group: packet.peer,
-            port,
-            destination: packet.destination,
-            is_marked: packet.flags & MARKED != 0,
-            datagram: &bytes[..length],
-        };
-        let mut sends = std::mem::take(&mut self.sends);
-        let outlets = ports.first as usize..(ports.first + ports.count) as usize;
-        let mut queues = PortQueues {
-            links: &mut self.links,
-            outlets: &self.outlets[outlets],
-            classes: &self.classes,
-            class_of: &self.class_of,
-            now_ps: packet.at_ps,
-        };
-        let mut outbox = Outbox::new(now, &mut self.datagrams, &mut queues, &mut sends, &mut switch.failure);
-        program.process(&arrival, &mut outbox);
-        switch.outcome.taken += 1;
-        switch.outcome.emitted += sends.len() as u64;
-        for (port, sent) in sends.drain(..) {
-            self.send(ports, usize::from(port), packet.at_ps, sent);
-        }
-        self.sends = sends;
     }
 
     fn run_host(&mut self, index: usize, end_ps: u64, transport: &Transport) {
@@ -366,20 +309,6 @@ impl Shard {
     }
 
     #[inline]
-    fn next_hop(&self, index: usize, packet: &Packet) -> usize {
-        const TIER_BITS: u32 = 5;
-        let destination = usize::from(packet.destination);
-        let routes = &self.switches[index].routes;
-        let route = routes.by_rack[usize::from(self.directory.rack_of[destination])];
-        if route.count == 0 {
-            return usize::from(self.directory.port_of[destination]);
-        }
-        let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
-        let choice = (u32::from(hash) * route.count) >> u16::BITS;
-        usize::from(routes.choices[(route.first + choice) as usize])
-    }
-
-    #[inline]
     fn note_sent(&mut self, ports: Ports, port: usize, link: u32) {
         if self.links[link as usize].has_waiting() {
             self.waiting[ports.word as usize + port / WORD_BITS] |= 1 << (port % WORD_BITS);
@@ -421,130 +350,5 @@ impl Shard {
                 bits ^= bit;
             }
         }
-    }
-}
-
-/// Divides a plan among threads.
-pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
-    let routes = plan.fabric.routes()?;
-    let ports = plan.fabric.ports();
-    let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
-    let shard_count = (thread_count.max(1) as u32).min(part_count);
-    let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
-    let mut ranks = plan.ranks.into_iter();
-    for (index, sources) in plan.sources.into_iter().enumerate() {
-        let (shard, ports) = builder.add_node(index as u32, &ports[index]);
-        let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
-        builder.shards[shard].hosts.push(HostNode { ports, host });
-    }
-    let mut programs = plan.programs.into_iter();
-    for index in 0..builder.fabric.switch_count {
-        let node = builder.fabric.host_count + index;
-        let (shard, ports) = builder.add_node(node, &ports[node as usize]);
-        let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
-        builder.shards[shard].switches.push(Switch {
-            index,
-            ports,
-            routes,
-            programs: programs.next().unwrap_or_default(),
-            outcome: SwitchOutcome::default(),
-            failure: None,
-        });
-    }
-    Ok(builder.shards)
-}
-
-struct Builder {
-    fabric: Fabric,
-    switch_routes: Vec<SwitchRoutes>,
-    classes: Vec<LinkConfig>,
-    shards: Vec<Shard>,
-    /// By cable and direction: the sending half and the receiving half, as shard and link there.
-    halves: Vec<[(u32, u32); 2]>,
-}
-
-impl Builder {
-    fn new(fabric: Fabric, shard_count: u32, mut routes: Routes) -> anyhow::Result<Builder> {
-        let switch_routes = std::mem::take(&mut routes.switches);
-        let directory = Arc::new(routes);
-        let mut classes: Vec<LinkConfig> = Vec::new();
-        for config in fabric.cables.iter().flat_map(|cable| cable.links) {
-            if !classes.contains(&config) {
-                classes.push(config);
-            }
-        }
-        ensure!(classes.len() <= 256, "links of {} kinds: at most 256", classes.len());
-        let shards = (0..shard_count).map(|_| Shard {
-            links: Vec::new(),
-            ends: Vec::new(),
-            classes: classes.iter().map(Class::new).collect(),
-            class_of: Vec::new(),
-            identities: Vec::new(),
-            inlets: Vec::new(),
-            outlets: Vec::new(),
-            arriving: Vec::new(),
-            waiting: Vec::new(),
-            hosts: Vec::new(),
-            switches: Vec::new(),
-            directory: Arc::clone(&directory),
-            outgoing: (0..shard_count).map(|_| Post::default()).collect(),
-            arrivals: Arrivals::default(),
-            datagrams: Datagrams::new(DATAGRAM_BYTES_MAX),
-            sends: Vec::new(),
-        });
-        let mut builder =
-            Builder { fabric, switch_routes, shards: shards.collect(), halves: Vec::new(), classes: classes.clone() };
-        for (index, cable) in builder.fabric.cables.clone().iter().enumerate() {
-            for end in 0..2 {
-                let halves = builder.add_link(index, cable, end);
-                builder.halves.push(halves);
-            }
-        }
-        Ok(builder)
-    }
-
-    fn shard_of(&self, node: u32) -> u32 {
-        self.fabric.part_of[node as usize] % self.shards.len() as u32
-    }
-
-    fn add_link(&mut self, index: usize, cable: &Cable, end: usize) -> [(u32, u32); 2] {
-        let nodes = [cable.ends[end], cable.ends[1 - end]];
-        let [from, to] = nodes.map(|node| self.shard_of(node));
-        let place = (2 * index + end) as u32;
-        let class = self.classes.iter().position(|class| *class == cable.links[end]).unwrap_or_default() as u8;
-        let mut add = |shard: u32, is_sending| {
-            let shard = &mut self.shards[shard as usize];
-            shard.links.push(Link::default());
-            shard.class_of.push(class);
-            // Its receiver is not built yet; add_node sets it.
-            shard.ends.push(End::Here { word: u32::MAX, bit: 0 });
-            shard.identities.push(Identity { place, nodes, is_sending });
-            shard.links.len() as u32 - 1
-        };
-        let sending = (from, add(from, true));
-        if from == to {
-            return [sending; 2];
-        }
-        let receiving = (to, add(to, false));
-        self.shards[from as usize].ends[sending.1 as usize] = End::There { shard: to, link: receiving.1 };
-        [sending, receiving]
-    }
-
-    fn add_node(&mut self, node: u32, ports: &[Port]) -> (usize, Ports) {
-        let index = self.shard_of(node) as usize;
-        let shard = &mut self.shards[index];
-        let word = shard.arriving.len();
-        let own = Ports { first: shard.inlets.len() as u32, count: ports.len() as u32, word: word as u32 };
-        shard.arriving.resize(word + ports.len().div_ceil(WORD_BITS), 0);
-        shard.waiting.resize(shard.arriving.len(), 0);
-        for (place, port) in ports.iter().enumerate() {
-            let out = self.halves[2 * port.cable as usize + usize::from(port.end)][0].1;
-            let into = self.halves[2 * port.cable as usize + 1 - usize::from(port.end)][1].1;
-            shard.outlets.push(out);
-            shard.inlets.push(into);
-            shard.ends[into as usize] =
-                End::Here { word: (word + place / WORD_BITS) as u32, bit: (place % WORD_BITS) as u8 };
-        }
-        (index, own)
     }
 }

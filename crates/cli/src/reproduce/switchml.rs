@@ -1,0 +1,67 @@
+//! SwitchML's experiments on numbers.
+
+use clap::ValueEnum;
+use fanin_lab::atp::Options;
+use fanin_lab::findings::Findings;
+use fanin_lab::numerics::Experiment;
+
+use super::training::{self, Claim};
+use super::{Paper, fig12, is_root, page, recorded};
+
+/// One of the SwitchML paper's experiments.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Accuracy over training, with the quantisation and without (PyTorch).
+    Fig2,
+    /// Convergence of several models with the quantisation (PyTorch).
+    Fig11,
+    /// Time to sum integers, float32 and float16.
+    Fig12,
+    /// The bounds of App. E.
+    Theorems,
+}
+
+const FIG2: Claim = Claim {
+    experiment: "fig2",
+    title: "Accuracy with SwitchML's quantisation (§4.6, Fig. 2)",
+    paper: "similar: 91 to 93 % in the last points",
+    points_max: 0.5,
+    reason: "Small test sets: an image is 0.05 points.",
+    note: "The paper's model is a ResNet110 on CIFAR10, 64,000 steps.",
+};
+const FIG11: Claim = Claim {
+    experiment: "fig11",
+    title: "Convergence with quantisation, in one process (App. E, Fig. 11)",
+    paper: "negligible loss",
+    points_max: 0.5,
+    reason: "Small test sets: an image is 0.05 points.",
+    note: "The paper's figure has its benchmark models on one GPU; these are small ones on a CPU. half-wire and byte-wire are fanin's narrow \
+           formats; of its own 16-bit one the paper expects poor convergence, since half the range is missing, which it is not here.",
+};
+
+impl Paper for Name {
+    const HEAD: &'static str = page::SWITCHML;
+
+    fn run(self, options: &Options) -> anyhow::Result<Findings> {
+        let curves = |built_in: &str, claim: &Claim| {
+            let parameters = options.parameters.as_deref().unwrap_or(built_in);
+            training::curves(parameters, options.seed, options.is_quick, claim)
+        };
+        match self {
+            Name::Fig2 => curves(include_str!("../../../../experiments/switchml/fig2.toml"), &FIG2),
+            Name::Fig11 => curves(include_str!("../../../../experiments/switchml/fig11.toml"), &FIG11),
+            Name::Fig12 => fig12::run(options),
+            Name::Theorems => recorded(Experiment::SwitchmlTheorems, options),
+        }
+    }
+
+    fn reads_gradients(self) -> bool {
+        self == Name::Theorems
+    }
+
+    /// Real sockets need root.
+    fn left_out(self, _is_quick: bool) -> Option<&'static str> {
+        let needs = "it runs in network namespaces, as root";
+        (self == Name::Fig12 && !is_root()).then_some(needs)
+    }
+}

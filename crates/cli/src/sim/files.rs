@@ -1,0 +1,109 @@
+//! Tables of a run as files.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Context;
+use fanin_sim::engine::Outcome;
+use fanin_sim::fabric::Fabric;
+use fanin_sim::report;
+use fanin_sim::scenario::JobInfo;
+
+use super::figures;
+use crate::bench::output::write;
+
+/// What the files are about.
+pub struct Told<'a> {
+    pub outcome: &'a Outcome,
+    pub fabric: &'a Fabric,
+    pub jobs: &'a [JobInfo],
+    pub duration_ps: u64,
+}
+
+impl Told<'_> {
+    /// Writes all tables and drawings into a folder.
+    pub fn write_to(&self, folder: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        write(&folder.join("flows.csv"), &self.flows())?;
+        write(&folder.join("links.csv"), &self.links())?;
+        write(&folder.join("links.svg"), &figures::heat_map(self))?;
+        if !self.jobs.is_empty() {
+            write(&folder.join("jobs.csv"), &self.jobs())?;
+            write(&folder.join("iterations.csv"), &self.iterations())?;
+        }
+        let intervals = report::intervals(self.outcome, self.jobs.len());
+        write(&folder.join("throughput.csv"), &self.throughput(&intervals))?;
+        for (name, figure) in figures::all(self, &intervals) {
+            figure.write(&folder.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// As tables name a node.
+    pub fn node(&self, node: u32) -> String {
+        match node.checked_sub(self.fabric.host_count) {
+            None => format!("host{node}"),
+            Some(switch) => format!("switch{switch}"),
+        }
+    }
+
+    /// By link, as in the outcome: share of the time that it was sending.
+    pub fn utilisation(&self) -> Vec<f64> {
+        let rates = self.fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.rate_bps as f64);
+        let seconds = self.duration_ps as f64 / 1e12;
+        let sent = self.outcome.links.iter().map(|link| link.counters.sent_bytes as f64 * 8.0);
+        sent.zip(rates).map(|(bits, rate)| bits / (rate * seconds)).collect()
+    }
+
+    fn flows(&self) -> String {
+        let mut text = "source,destination,bytes,start_ps,completion_ps\n".to_string();
+        for flow in &self.outcome.flows {
+            let (source, destination, bytes) = (flow.source, flow.destination, flow.bytes);
+            let _ = writeln!(text, "{source},{destination},{bytes},{},{}", flow.start_ps, flow.completion_ps);
+        }
+        text
+    }
+
+    fn links(&self) -> String {
+        let mut text = "from,to,packets,bytes,marked,dropped,queued_bytes_max,utilisation\n".to_string();
+        for (link, utilisation) in self.outcome.links.iter().zip(self.utilisation()) {
+            let sent = &link.counters;
+            let (from, to) = (self.node(link.from), self.node(link.to));
+            let (marked, dropped, longest) = (sent.marked, sent.dropped, sent.queued_bytes_max);
+            let (packets, bytes) = (sent.sent, sent.sent_bytes);
+            let _ = writeln!(text, "{from},{to},{packets},{bytes},{marked},{dropped},{longest},{utilisation:.4}");
+        }
+        text
+    }
+
+    fn jobs(&self) -> String {
+        let mut text = "job,name,scheme,workers,trees,bytes,compute_ps,start_ps,hosts\n".to_string();
+        for (number, job) in self.jobs.iter().enumerate() {
+            let hosts: Vec<String> = job.hosts.iter().map(u16::to_string).collect();
+            let (name, scheme, workers, trees, bytes) = (&job.name, job.scheme, hosts.len(), job.trees, job.bytes);
+            let (compute, start, hosts) = (job.compute_ps, job.start_ps, hosts.join(" "));
+            let _ = writeln!(text, "{number},{name},{scheme},{workers},{trees},{bytes},{compute},{start},{hosts}");
+        }
+        text
+    }
+
+    fn iterations(&self) -> String {
+        let mut text = "job,iteration,start_ps,communication_ps,end_ps\n".to_string();
+        for one in report::iterations(self.outcome, self.jobs) {
+            let (job, iteration) = (one.job, one.iteration);
+            let _ = writeln!(text, "{job},{iteration},{},{},{}", one.start_ps, one.communication_ps, one.end_ps);
+        }
+        text
+    }
+
+    fn throughput(&self, intervals: &[report::Interval]) -> String {
+        let names: String = self.jobs.iter().map(|job| format!(",{}_bps", job.name)).collect();
+        let mut text = format!("end_ps,flows_bps,active_hosts,fairness{names}\n");
+        for interval in intervals {
+            let jobs: String = interval.jobs_bps.iter().map(|bps| format!(",{bps:.0}")).collect();
+            let (end, flows, hosts) = (interval.end_ps, interval.flows_bps, interval.active_hosts);
+            let _ = writeln!(text, "{end},{flows:.0},{hosts},{:.4}{jobs}", interval.fairness);
+        }
+        text
+    }
+}

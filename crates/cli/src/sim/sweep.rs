@@ -1,0 +1,361 @@
+//! `fanin sim sweep`: one scenario with other values and other seeds, on all processors; what is there already is not run again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::Args;
+use fanin_sim::scenario::Scenario;
+use serde::{Deserialize, Serialize};
+use toml::Value;
+
+use super::{Run, run_scenario};
+use crate::bench::output::write;
+
+/// More runs than that are hardly meant.
+const RUN_COUNT_MAX: usize = 100_000;
+
+/// Flags of `fanin sim sweep`.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// TOML file of a scenario.
+    file: PathBuf,
+    /// Key and values, such as links.queue_kib=256,1024 or job.scheme=ring,switchml; a name between stands for all sections
+    /// of that name, job.0.scheme for the first. Again for another key: all combinations are run.
+    #[arg(long = "set", value_name = "KEY=VALUE,...")]
+    sets: Vec<String>,
+    /// Seeds from the scenario's on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    seeds: u32,
+    /// Runs at a time; without, as many as there are processors.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Folder for sweep.csv and a report for each run.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// One run to be made.
+#[derive(Clone, Debug)]
+struct Task {
+    /// The values set, in the order of the keys.
+    values: Vec<String>,
+    seed: u64,
+    scenario: Scenario,
+    /// Of everything that decides about the outcome, with the program's version.
+    name: String,
+}
+
+/// What sweep.csv says of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Figures {
+    flows_completed: u64,
+    fct_mean_us: f64,
+    fct_p50_us: f64,
+    fct_p99_us: f64,
+    short_fct_p99_us: f64,
+    goodput_bps: f64,
+    iterations: usize,
+    iteration_mean_ms: f64,
+    communication_mean_ms: f64,
+    marked: u64,
+    dropped: u64,
+    pauses: u64,
+    packet_hops: u64,
+    digest: String,
+}
+
+const COLUMNS: &str = "flows_completed,fct_mean_us,fct_p50_us,fct_p99_us,fct_10kb_100kb_p99_us,goodput_bps,iterations,iteration_mean_ms,\
+                       communication_mean_ms,marked,dropped,pauses,packet_hops,digest";
+/// Of the class of flows from 10 kB.
+const SHORT_BYTES: u64 = 100_000;
+
+/// Runs what is missing.
+pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
+    let text = std::fs::read_to_string(&arguments.file)
+        .with_context(|| format!("cannot read {}", arguments.file.display()))?;
+    let context = || arguments.file.display().to_string();
+    let sets = arguments.sets.iter().map(|set| Set::parse(set)).collect::<anyhow::Result<Vec<_>>>()?;
+    let tasks = tasks(&text, &sets, arguments.seeds).with_context(context)?;
+    let folder = arguments.out.join("runs");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let missing: Vec<&Task> = tasks.iter().filter(|task| read(&folder, task).is_none()).collect();
+    eprintln!("{} runs, of which {} are there already", tasks.len(), tasks.len() - missing.len());
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    run_all(&missing, &folder, arguments.jobs.map_or(processors, usize::from))?;
+    let keys: Vec<&str> = sets.iter().map(|set| set.key.as_str()).collect();
+    let file = arguments.out.join("sweep.csv");
+    write(&file, &table(&tasks, &keys, &folder)?)?;
+    println!("{}", file.display());
+    Ok(0)
+}
+
+/// A key and what it is set to.
+#[derive(Clone, Debug, PartialEq)]
+struct Set {
+    key: String,
+    values: Vec<String>,
+}
+
+impl Set {
+    fn parse(text: &str) -> anyhow::Result<Set> {
+        let (key, values) = text.split_once('=').with_context(|| format!("--set {text}: KEY=VALUE,VALUE,..."))?;
+        let values: Vec<String> = split(values).into_iter().map(|value| value.trim().to_string()).collect();
+        ensure!(!key.is_empty() && values.iter().all(|value| !value.is_empty()), "--set {text}: a key and values");
+        Ok(Set { key: key.trim().into(), values })
+    }
+}
+
+/// At commas that are not within brackets or quotes.
+fn split(text: &str) -> Vec<&str> {
+    let (mut depth, mut quoted, mut start, mut parts) = (0i32, false, 0, Vec::new());
+    for (place, letter) in text.char_indices() {
+        match letter {
+            '"' => quoted = !quoted,
+            '[' | '{' if !quoted => depth += 1,
+            ']' | '}' if !quoted => depth -= 1,
+            ',' if !quoted && depth == 0 => {
+                parts.push(&text[start..place]);
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// All combinations with all seeds; the last key changes first.
+fn tasks(text: &str, sets: &[Set], seeds: u32) -> anyhow::Result<Vec<Task>> {
+    let document: Value = toml::from_str(text).context("this is no scenario")?;
+    let combinations = sets.iter().map(|set| set.values.len()).product::<usize>();
+    let count = combinations.saturating_mul(seeds as usize);
+    ensure!(count <= RUN_COUNT_MAX, "{count} runs: at most {RUN_COUNT_MAX}");
+    let mut tasks = Vec::new();
+    for combination in 0..combinations {
+        let (mut rest, mut changed, mut values) = (combination, document.clone(), Vec::new());
+        for set in sets.iter().rev() {
+            let value = &set.values[rest % set.values.len()];
+            rest /= set.values.len();
+            let path: Vec<&str> = set.key.split('.').collect();
+            change(&mut changed, &path, &parse(value)).with_context(|| format!("--set {}={value}", set.key))?;
+            values.insert(0, value.clone());
+        }
+        let text = toml::to_string(&changed).context("values that no file can hold")?;
+        let scenario = Scenario::parse(&text).with_context(|| values.join(", "))?;
+        for step in 0..u64::from(seeds) {
+            let seed = scenario.seed + step;
+            let name = name(&text, seed);
+            tasks.push(Task { values: values.clone(), seed, scenario: Scenario { seed, ..scenario.clone() }, name });
+        }
+    }
+    Ok(tasks)
+}
+
+/// 64 bits (FNV-1a) of the scenario, the seed and the program's version.
+fn name(text: &str, seed: u64) -> String {
+    let parts = [text.as_bytes(), &seed.to_le_bytes(), env!("CARGO_PKG_VERSION").as_bytes()];
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// As TOML, or else as a text.
+fn parse(value: &str) -> Value {
+    let document = toml::from_str::<toml::Table>(&format!("value = {value}"));
+    document.ok().and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(value.into()))
+}
+
+fn change(value: &mut Value, path: &[&str], new: &Value) -> anyhow::Result<()> {
+    let Some((name, rest)) = path.split_first() else {
+        *value = new.clone();
+        return Ok(());
+    };
+    match value {
+        Value::Table(table) if rest.is_empty() => {
+            table.insert((*name).to_string(), new.clone());
+            Ok(())
+        }
+        Value::Table(table) => {
+            let inner = table.entry(*name).or_insert_with(|| Value::Table(toml::Table::new()));
+            change(inner, rest, new)
+        }
+        Value::Array(sections) => match name.parse::<usize>() {
+            Ok(place) => {
+                let count = sections.len();
+                let section = sections.get_mut(place).with_context(|| format!("section {place} of {count}"))?;
+                change(section, rest, new)
+            }
+            Err(_) => sections.iter_mut().try_for_each(|section| change(section, path, new)),
+        },
+        _ => bail!("{name} would be a key in a value that has none"),
+    }
+}
+
+fn file(folder: &Path, task: &Task) -> PathBuf {
+    folder.join(format!("{}.json", task.name))
+}
+
+/// A finished run, if it is there and whole.
+fn read(folder: &Path, task: &Task) -> Option<Figures> {
+    serde_json::from_str(&std::fs::read_to_string(file(folder, task)).ok()?).ok()
+}
+
+/// On so many threads; the first failure ends all.
+fn run_all(tasks: &[&Task], folder: &Path, threads: usize) -> anyhow::Result<()> {
+    let (next, done, failure) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(None));
+    let work = || {
+        while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome =
+                run_one(task, folder).with_context(|| format!("{} seed {}", task.values.join(", "), task.seed));
+            match outcome {
+                Ok(()) => eprintln!(
+                    "{} of {}: {} seed {}",
+                    done.fetch_add(1, Ordering::Relaxed) + 1,
+                    tasks.len(),
+                    task.values.join(", "),
+                    task.seed
+                ),
+                Err(error) => {
+                    failure.lock().unwrap_or_else(|broken| broken.into_inner()).get_or_insert(error);
+                    next.store(tasks.len(), Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..threads.min(tasks.len())).for_each(|_| drop(scope.spawn(work))));
+    match failure.into_inner().unwrap_or_else(|broken| broken.into_inner()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn run_one(task: &Task, folder: &Path) -> anyhow::Result<()> {
+    let run = run_scenario(task.scenario.clone(), 1, |_| true)?.run;
+    let figures = Figures::new(&run);
+    let file = file(folder, task);
+    // Whole or not at all: what is there is not run again.
+    let beside = file.with_extension("part");
+    write(&beside, &(serde_json::to_string_pretty(&figures)? + "\n"))?;
+    std::fs::rename(&beside, &file).with_context(|| format!("cannot write {}", file.display()))
+}
+
+impl Figures {
+    fn new(run: &Run) -> Figures {
+        let report = &run.report;
+        let all = report.classes.last();
+        let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES);
+        let done: Vec<_> = report.jobs.iter().filter(|job| job.iterations > 0).collect();
+        let mean = |part: fn(&fanin_sim::report::JobReport) -> f64| {
+            done.iter().map(|job| part(job)).fold(0.0, |sum, each| sum + each) / done.len().max(1) as f64
+        };
+        Figures {
+            flows_completed: report.flows_completed,
+            fct_mean_us: all.map_or(0.0, |class| class.mean_us),
+            fct_p50_us: all.map_or(0.0, |class| class.p50_us),
+            fct_p99_us: all.map_or(0.0, |class| class.p99_us),
+            short_fct_p99_us: short.map_or(0.0, |class| class.p99_us),
+            goodput_bps: report.goodput_bps,
+            iterations: report.jobs.iter().map(|job| job.iterations).sum(),
+            iteration_mean_ms: mean(|job| job.mean_ms),
+            communication_mean_ms: mean(|job| job.communication_ms),
+            marked: report.marked,
+            dropped: report.dropped,
+            pauses: report.pauses,
+            packet_hops: report.packet_hops,
+            digest: report.digest.clone(),
+        }
+    }
+
+    fn row(&self) -> String {
+        format!(
+            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{:.6},{:.6},{},{},{},{},{}",
+            self.flows_completed,
+            self.fct_mean_us,
+            self.fct_p50_us,
+            self.fct_p99_us,
+            self.short_fct_p99_us,
+            self.goodput_bps,
+            self.iterations,
+            self.iteration_mean_ms,
+            self.communication_mean_ms,
+            self.marked,
+            self.dropped,
+            self.pauses,
+            self.packet_hops,
+            self.digest
+        )
+    }
+}
+
+fn table(tasks: &[Task], keys: &[&str], folder: &Path) -> anyhow::Result<String> {
+    let names: String = keys.iter().map(|key| format!("{key},")).collect();
+    let mut text = format!("{names}seed,{COLUMNS}\n");
+    for task in tasks {
+        let figures = read(folder, task).ok_or_else(|| anyhow!("{} is gone", file(folder, task).display()))?;
+        let quoted = |value: &String| if value.contains(',') { format!("\"{value}\",") } else { format!("{value},") };
+        let values: String = task.values.iter().map(quoted).collect();
+        text += &format!("{values}{},{}\n", task.seed, figures.row());
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "duration_ms = 0.2\n[topology]\nshape = 'star'\nhosts = 6\n[[job]]\nbytes = 20000\ncompute_ms = 0.0\n\
+                        workers = 3\nscheme = 'ring'\n[[job]]\nbytes = 20000\ncompute_ms = 0.0\nworkers = 3\nscheme = 'ideal'";
+
+    fn sets(texts: &[&str]) -> Vec<Set> {
+        texts.iter().map(|text| Set::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn all_combinations_with_all_seeds_have_names_of_their_own() {
+        let sets = sets(&["job.scheme=ring,switchml", "links.queue_kib=64,128", "job.0.workers=[2, 3]"]);
+        let tasks = tasks(TEXT, &sets, 2).unwrap();
+        assert_eq!(tasks.len(), 8);
+        assert_eq!((tasks[0].values.join(" "), tasks[1].seed), ("ring 64 [2, 3]".into(), 2));
+        assert_eq!(tasks[7].values, ["switchml", "128", "[2, 3]"]);
+        let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 8);
+        assert!(tasks[7].scenario.jobs.iter().all(|job| job.scheme.to_string() == "switchml"), "all sections");
+        assert_eq!(tasks[7].scenario.links.queue_kib, 128);
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_said() {
+        for (set, word) in [
+            ("job.7.workers=3", "section 7"),
+            ("links.speed=3", "speed"),
+            ("duration_ms.x=1", "none"),
+            ("job.scheme=x", "x"),
+        ] {
+            let error = tasks(TEXT, &sets(&[set]), 1).expect_err(set);
+            assert!(format!("{error:#}").contains(word), "{error:#}");
+        }
+        assert!(Set::parse("links.gbps").is_err() && Set::parse("links.gbps=").is_err());
+    }
+
+    #[test]
+    fn what_is_there_is_not_run_again() {
+        let folder = std::env::temp_dir().join(format!("fanin-sweep-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2).unwrap();
+        let all: Vec<&Task> = tasks.iter().collect();
+        run_all(&all, &folder, 2).unwrap();
+        let table_first = table(&tasks, &["job.0.scheme"], &folder).unwrap();
+        assert_eq!(table_first.lines().count(), 5);
+        assert!(table_first.lines().nth(3).is_some_and(|row| row.starts_with("switchml,1,")), "{table_first}");
+        let is_there = |task: &&Task| read(&folder, task).is_some();
+        assert!(all.iter().all(is_there));
+        write(&file(&folder, &tasks[2]), "{ \"flows_comp").unwrap();
+        assert!(!is_there(&&tasks[2]), "half a file is no run");
+        run_all(&[&tasks[2]], &folder, 1).unwrap();
+        assert_eq!(table(&tasks, &["job.0.scheme"], &folder).unwrap(), table_first, "the same again");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,291 @@
+//! How the switch adds floats, from memory to memory: every accumulator, float type and operator that has one.
+//!
+//! The reference is the sum in f64, exact for the few values here; how far a result may be from it is what the accumulator
+//! promises.
+
+mod common;
+
+use fanin_host::{Accumulator, CollectiveKind, DataType, ReduceOp, SessionConfig, Stats};
+use fanin_numeric::certificate::Contributions;
+use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use fanin_numeric::register_pair::FloatFormat;
+use fanin_protocol::switchml::certify;
+
+use common::{Path, World, collective};
+
+const RANKS: u16 = 3;
+const LENGTH: usize = 5000;
+
+/// Values of both signs between 2^-7 and 2 in magnitude, with all their bits in use.
+fn value(rank: u16, index: usize) -> f32 {
+    let hash = (u32::from(rank) * 7919 + index as u32).wrapping_mul(2_654_435_761);
+    let fraction = f32::from_bits(0x3f80_0000 | hash >> 9);
+    let sign = if hash & 1 == 0 { 1.0 } else { -1.0 };
+    sign * fraction * f32::powi(2.0, -((hash >> 1) as i32 & 7))
+}
+
+fn bits16(data_type: DataType, value: f32) -> u16 {
+    if data_type == DataType::Float16 { f32_to_f16(value) } else { f32_to_bf16(value) }
+}
+
+fn widen(data_type: DataType, bits: u16) -> f32 {
+    if data_type == DataType::Float16 { f16_to_f32(bits) } else { bf16_to_f32(bits) }
+}
+
+/// All ranks' sums of [`value`], widened, and one rank's counters.
+fn reduce(accumulator: Accumulator, data_type: DataType, operator: ReduceOp) -> (Vec<Vec<f32>>, Stats) {
+    let adjust = |config| SessionConfig { accumulator: Some(accumulator), lane_count: Some(2), ..config };
+    let world = World::new(RANKS);
+    let ranks = world.run(adjust, |rank, session| {
+        let kind = CollectiveKind::AllReduce;
+        let sums = if data_type == DataType::Float32 {
+            let input: Vec<f32> = (0..LENGTH).map(|index| value(rank, index)).collect();
+            let mut output = vec![0f32; LENGTH];
+            collective(&session, kind, data_type, operator, &input, &mut output).expect("completes");
+            output
+        } else {
+            let input: Vec<u16> = (0..LENGTH).map(|index| bits16(data_type, value(rank, index))).collect();
+            let mut output = vec![0u16; LENGTH];
+            collective(&session, kind, data_type, operator, &input, &mut output).expect("completes");
+            output.into_iter().map(|bits| widen(data_type, bits)).collect()
+        };
+        (sums, session.stats())
+    });
+    let stats = ranks[0].1.clone();
+    (ranks.into_iter().map(|(sums, _)| sums).collect(), stats)
+}
+
+fn float_format(data_type: DataType) -> FloatFormat {
+    match data_type {
+        DataType::Float16 => FloatFormat::Float16,
+        DataType::Bfloat16 => FloatFormat::Bfloat16,
+        _ => FloatFormat::Float32,
+    }
+}
+
+/// How far a sum of three values below 2 may be off.
+fn bound(accumulator: Accumulator, data_type: DataType) -> f64 {
+    let promised = certify(accumulator, float_format(data_type), &Contributions::bounded(RANKS.into(), 2.0));
+    match accumulator {
+        // No promise beyond the rounding of each: opposite signs may cancel. Three look-ups of half a step, twice.
+        Accumulator::LogTable => 0.05,
+        // Sums are float32, and round once more.
+        Accumulator::BlockFixed | Accumulator::StaticFixed => {
+            promised.absolute_error + f64::powi(2.0, 2 - float_format(data_type).precision() as i32)
+        }
+        _ => promised.absolute_error,
+    }
+}
+
+#[test]
+fn every_accumulator_keeps_its_promise_with_every_float_type() {
+    for accumulator in Accumulator::ALL {
+        for data_type in [DataType::Float32, DataType::Float16, DataType::Bfloat16] {
+            let (ranks, stats) = reduce(accumulator, data_type, ReduceOp::Sum);
+            let case = format!("{} of {data_type:?}", accumulator.label());
+            assert_eq!(stats.accumulator, accumulator.label());
+            // Only scaled floats announce exponents, and blocks that are sent again because FPISA-A's registers overflowed.
+            if accumulator != Accumulator::BlockFixed {
+                assert_eq!(stats.announces, stats.blocks_overflowed, "{case}");
+                assert!(stats.blocks_overflowed == 0 || accumulator == Accumulator::FpisaA, "{case}");
+            }
+            for (index, sum) in ranks[0].iter().enumerate() {
+                let input = |rank| {
+                    let value = value(rank, index);
+                    if data_type == DataType::Float32 { value } else { widen(data_type, bits16(data_type, value)) }
+                };
+                let exact: f64 = (0..RANKS).map(|rank| f64::from(input(rank))).sum();
+                let error = (f64::from(*sum) - exact).abs();
+                assert!(error <= bound(accumulator, data_type), "{case}, element {index}: {sum} for {exact}");
+                if accumulator == Accumulator::Exact && data_type == DataType::Float32 {
+                    assert_eq!(*sum, exact as f32, "element {index} is the nearest number");
+                }
+            }
+            // FPISA-A overwrites, and look-ups round; but whatever they give, all ranks get it.
+            let bits = |sums: &Vec<f32>| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+            assert!(ranks.iter().all(|sums| bits(sums) == bits(&ranks[0])), "{case}");
+        }
+    }
+}
+
+#[test]
+fn means_are_divided_once() {
+    for accumulator in [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::Exact, Accumulator::StaticFixed] {
+        for data_type in [DataType::Float32, DataType::Float16, DataType::Bfloat16] {
+            let (ranks, _) = reduce(accumulator, data_type, ReduceOp::Average);
+            let (sums, _) = reduce(accumulator, data_type, ReduceOp::Sum);
+            let spacing = f64::powi(2.0, 1 - float_format(data_type).precision() as i32);
+            for (mean, sum) in ranks[0].iter().zip(&sums[0]) {
+                // The sums of two runs may differ where the order matters.
+                let room = 2.0 * bound(accumulator, data_type) + spacing;
+                let error = (f64::from(*mean) - f64::from(*sum) / f64::from(RANKS)).abs();
+                assert!(error <= room, "{}: {mean} for {sum} / 3", accumulator.label());
+            }
+        }
+    }
+}
+
+/// Everything that is no sum of floats takes the ways it always took.
+#[test]
+fn other_collectives_do_not_notice_the_accumulator() {
+    for accumulator in Accumulator::ALL {
+        let adjust = |config| SessionConfig { accumulator: Some(accumulator), ..config };
+        World::new(RANKS).run(adjust, |rank, session| {
+            let mut longs: Vec<i64> = (0..999).map(|index| index << 33 | i64::from(rank)).collect();
+            session.all_reduce(&mut longs, ReduceOp::Sum).expect("completes");
+            assert!(longs.iter().enumerate().all(|(index, sum)| *sum == 3 * ((index as i64) << 33) + 3));
+            let mut largest = vec![f32::from(rank), -f32::from(rank)];
+            session.all_reduce(&mut largest, ReduceOp::Max).expect("completes");
+            assert_eq!(largest, [2.0, 0.0]);
+            let mut all = vec![0u8; 30];
+            let kind = CollectiveKind::AllGather;
+            let mine = [rank as u8; 10];
+            collective(&session, kind, DataType::Bytes, ReduceOp::Sum, &mine, &mut all).expect("completes");
+            assert!(all.iter().enumerate().all(|(index, byte)| usize::from(*byte) == index / 10));
+            session.barrier().expect("completes");
+        });
+    }
+}
+
+/// Sums beyond +-21.47 leave static-fixed's 32 bits: those blocks go again, and come out as block fixed point has them, also
+/// where one rank alone gets the elements.
+#[test]
+fn blocks_that_overflow_are_sent_again_and_reported() {
+    let adjust = |config| SessionConfig {
+        accumulator: Some(Accumulator::StaticFixed),
+        element_count: Some(256),
+        loss: Some((0.01, 11)),
+        ..config
+    };
+    let stats = World::new(RANKS).run(adjust, |rank, session| {
+        let large = |index: usize| if (1000..1010).contains(&index) { 30.0 + index as f32 } else { 0.5 };
+        let mut values: Vec<f32> = (0..20_000).map(large).collect();
+        let outcome = session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+        assert_eq!(outcome.overflowed_elements, 10);
+        assert!(values.iter().enumerate().all(|(index, sum)| *sum == 3.0 * large(index)), "rank {rank}");
+        let input: Vec<f32> = (0..3 * 300).map(|index| if index == 650 { 40.0 } else { 1.0 }).collect();
+        let mut part = vec![0f32; 300];
+        let kind = CollectiveKind::ReduceScatter;
+        collective(&session, kind, DataType::Float32, ReduceOp::Sum, &input, &mut part).expect("completes");
+        assert!(part.iter().enumerate().all(|(at, sum)| *sum == if (rank, at) == (2, 50) { 120.0 } else { 3.0 }));
+        session.stats()
+    });
+    // Elements 1000 to 1009 lie in one block, 650 in another. Those who do not get a sum are told as well.
+    assert!(stats.iter().all(|stats| (stats.blocks_overflowed, stats.elements_overflowed) == (2, 11)), "{stats:?}");
+}
+
+/// Infinities and NaN stay with their element, and are counted.
+#[test]
+fn what_is_not_finite_stays_where_it_is() {
+    for accumulator in [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::FpisaA, Accumulator::Exact] {
+        let adjust = |config| SessionConfig { accumulator: Some(accumulator), ..config };
+        World::new(RANKS).run(adjust, |rank, session| {
+            let mut values = vec![1.0f32; 600];
+            if rank == 1 {
+                (values[7], values[8]) = (f32::INFINITY, f32::NAN);
+            }
+            let outcome = session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+            assert_eq!((outcome.non_finite_blocks, outcome.overflowed_elements), (1, 0), "{}", accumulator.label());
+            assert_eq!(values[7], f32::INFINITY);
+            assert!(values[8].is_nan());
+            assert!(values.iter().enumerate().all(|(index, sum)| index == 7 || index == 8 || *sum == 3.0));
+        });
+    }
+}
+
+#[test]
+fn losses_are_recovered_with_raw_floats() {
+    for accumulator in [Accumulator::Fpisa, Accumulator::Ieee, Accumulator::Exact] {
+        let (accumulator, loss) = (Some(accumulator), Some((0.02, 7)));
+        let adjust = move |config| SessionConfig { accumulator, loss, element_count: Some(256), ..config };
+        let resends = World::new(RANKS).run(adjust, |rank, session| {
+            let mut values: Vec<f32> = (0..100_000).map(|index| f32::from(rank) + (index % 64) as f32).collect();
+            session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+            assert!(values.iter().enumerate().all(|(index, sum)| *sum == 3.0 + 3.0 * (index % 64) as f32));
+            session.stats().resends
+        });
+        assert!(resends.iter().sum::<u64>() > 0, "two per cent of losses need resends");
+    }
+}
+
+/// A host's ranks would add in an order and with roundings of their own, so each talks to the switch.
+#[test]
+fn ranks_of_one_host_do_not_sum_before_the_switch() {
+    let adjust = |config| SessionConfig { accumulator: Some(Accumulator::Exact), ..config };
+    World::on(Path::SharedMemory, RANKS).run(adjust, |_, session| {
+        assert_eq!(session.transport(), "udp");
+        // In any order but the exact sum's, the small ones are lost.
+        let mut values = vec![1e8f32, 1.0, -1e8];
+        session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+        assert_eq!(values, [3e8, 3.0, -3e8]);
+    });
+}
+
+#[test]
+fn a_tolerance_chooses_the_cheapest_accumulator_that_keeps_it() {
+    let chosen = |tolerance: f64| {
+        let adjust = move |config| SessionConfig { tolerance: Some(tolerance), ..config };
+        World::new(RANKS).run(adjust, |_, session| session.stats().accumulator)[0]
+    };
+    assert_eq!(chosen(1e-5), "ieee");
+    assert_eq!(chosen(2e-7), "fpisa");
+    assert_eq!(chosen(1.2e-7), "exact");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_with_what_to_do() {
+    let world = World::new(2);
+    let refused = |config: SessionConfig| fanin_host::Session::connect(config).err().expect("is refused").message;
+    let base = || world.config(0);
+    let cases = [
+        (SessionConfig { tolerance: Some(1e-9), ..base() }, "Ask for a tolerance of"),
+        (
+            SessionConfig { tolerance: Some(1e-6), accumulator: Some(Accumulator::LogTable), ..base() },
+            "leave the accumulator out",
+        ),
+        (
+            SessionConfig {
+                accumulator: Some(Accumulator::Ieee),
+                element_format: fanin_host::ElementFormat::Int8,
+                ..base()
+            },
+            "leave the element format at int32",
+        ),
+        (
+            SessionConfig {
+                accumulator: Some(Accumulator::Ieee),
+                wire_format: fanin_host::WireFormat::P4app,
+                ..base()
+            },
+            "use the wire format fanin",
+        ),
+        (
+            SessionConfig { accumulator: Some(Accumulator::Exact), algorithm: fanin_host::Algorithm::Atp, ..base() },
+            "leave accumulator and tolerance out",
+        ),
+    ];
+    for (config, hint) in cases {
+        let message = refused(config);
+        assert!(message.contains(hint), "{message}");
+    }
+}
+
+#[test]
+fn ranks_that_disagree_are_told() {
+    let world = World::new(2);
+    let of = |rank| if rank == 0 { Accumulator::Ieee } else { Accumulator::Fpisa };
+    let errors: Vec<_> = std::thread::scope(|scope| {
+        let join = |rank| {
+            let config = SessionConfig {
+                accumulator: Some(of(rank)),
+                join_timeout: std::time::Duration::from_secs(2),
+                ..world.config(rank)
+            };
+            scope.spawn(move || fanin_host::Session::connect(config).err().map(|error| error.message))
+        };
+        let threads: Vec<_> = (0..2).map(join).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no rank panics")).collect()
+    });
+    let told = errors.iter().flatten().any(|message| message.contains("disagree on accumulator"));
+    assert!(told, "{errors:?}");
+}

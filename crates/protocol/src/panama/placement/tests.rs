@@ -1,0 +1,162 @@
+use alloc::collections::BTreeSet;
+
+use super::*;
+
+/// The folded Clos of Al-Fares et al.: k pods of k/2 racks of k/2 hosts; Fig. 3 is k = 4.
+fn fat_tree(k: u32) -> Fabric {
+    let half = k / 2;
+    let hosts = k * half * half;
+    let (edge, upper) = (|pod: u32, i: u32| hosts + pod * k + i, |pod: u32, i: u32| hosts + pod * k + half + i);
+    let mut cables: Vec<[u32; 2]> =
+        (0..hosts).map(|host| [host, edge(host / (half * half), host / half % half)]).collect();
+    for pod in 0..k {
+        cables.extend((0..half * half).map(|pair| [edge(pod, pair / half), upper(pod, pair % half)]));
+    }
+    for pod in 0..k {
+        cables.extend((0..half * half).map(|core| [upper(pod, core / half), hosts + k * k + core]));
+    }
+    Fabric::new(hosts, k * k + half * half, &cables).expect("a fabric")
+}
+
+fn request(number: u32, hosts: impl IntoIterator<Item = u32>) -> Request {
+    Request {
+        job_id: 0x100 | number,
+        job_token: 7,
+        hosts: hosts.into_iter().collect(),
+        bytes: 1 << 30,
+        window_max: 8,
+        share_percent: 100,
+    }
+}
+
+fn controller(k: u32) -> Controller {
+    Controller::new(fat_tree(k), Policy::PAPER)
+}
+
+/// Every worker is a leaf, every switch but the root has its parent in the tree, and the ports belong to the same cables.
+fn assert_is_tree(fabric: &Fabric, tree: &TreePlan, hosts: &[u32]) {
+    let configs: BTreeMap<u32, TreeConfig> = tree.switches.iter().copied().collect();
+    let mut reached = BTreeSet::new();
+    let mut next = vec![tree.root];
+    while let Some(switch) = next.pop() {
+        let config = configs[&switch];
+        assert_eq!(config.parent.is_none(), switch == tree.root);
+        for port in (0..64).filter(|port| config.ports >> port & 1 == 1) {
+            let (child, back) = fabric.neighbour(switch, port).expect("a port with a cable");
+            if fabric.is_host(child) {
+                assert!(reached.insert(child), "host {child} twice");
+            } else {
+                assert_eq!(configs[&child].parent, Some(back as u8));
+                next.push(child);
+            }
+        }
+    }
+    assert_eq!(reached, hosts.iter().copied().collect());
+}
+
+#[test]
+fn the_job_of_fig_3_gets_four_trees_that_part_at_the_spine() {
+    let mut controller = controller(4);
+    let hosts = [0, 1, 2, 3, 4, 6, 8];
+    let plan = controller.place(&request(0, hosts)).expect("trees").clone();
+    assert_eq!(plan.trees.len(), 4);
+    let roots: BTreeSet<u32> = plan.trees.iter().map(|tree| tree.root).collect();
+    assert_eq!(roots, (32..36).collect(), "the four core switches");
+    plan.trees.iter().for_each(|tree| assert_is_tree(&controller.fabric, tree, &hosts));
+    let core_cables = plan.trees.iter().flat_map(|tree| &tree.cables).filter(|&&cable| cable >= 32);
+    assert_eq!(core_cables.clone().count(), core_cables.collect::<BTreeSet<_>>().len(), "no core cable twice");
+    assert!(plan.reasons[0].contains("4 trees"), "{:?}", plan.reasons);
+}
+
+#[test]
+fn two_trees_share_no_cable_between_switches() {
+    let mut controller = Controller::new(fat_tree(4), Policy { tree_count_max: 2, ..Policy::PAPER });
+    let plan = controller.place(&request(0, 0..16)).expect("trees");
+    let cables = |tree: usize| plan.trees[tree].cables.iter().filter(|&&cable| cable >= 16).collect::<BTreeSet<_>>();
+    assert!(cables(0).is_disjoint(&cables(1)));
+}
+
+#[test]
+fn a_job_in_a_rack_has_one_tree_and_one_in_a_pod_as_many_as_the_pod_has_spines() {
+    let mut controller = controller(4);
+    let plan = controller.place(&request(0, [0, 1])).expect("trees").clone();
+    assert_eq!((plan.trees.len(), plan.trees[0].root, plan.trees[0].switches.len()), (1, 16, 1));
+    assert!(plan.reasons[0].contains("1 of up to 4"), "{:?}", plan.reasons);
+    let plan = controller.place(&request(1, [4, 5, 6])).expect("trees").clone();
+    assert_eq!(plan.trees.iter().map(|tree| tree.root).collect::<Vec<_>>(), [22, 23]);
+    plan.trees.iter().for_each(|tree| assert_is_tree(&controller.fabric, tree, &[4, 5, 6]));
+}
+
+#[test]
+fn jobs_keep_out_of_each_others_way_and_leave_nothing_behind() {
+    let mut controller = Controller::new(fat_tree(4), Policy { tree_count_max: 1, ..Policy::PAPER });
+    let root = |controller: &mut Controller, number, hosts: [u32; 2]| {
+        controller.place(&request(number, hosts)).expect("a tree").trees[0].root
+    };
+    let first = root(&mut controller, 0, [0, 4]);
+    let second = root(&mut controller, 1, [1, 5]);
+    assert_ne!(first, second);
+    let loads: u32 = (0..48).map(|cable| controller.load(cable)).sum();
+    assert_eq!(loads, 2 * 6);
+    assert!(controller.remove(0x100) && controller.remove(0x101) && !controller.remove(0x101));
+    assert!((0..48).all(|cable| controller.load(cable) == 0));
+    let groups: BTreeSet<u32> = (0..4)
+        .map(|number| controller.place(&request(number, [2 * number, 15])).expect("a tree").trees[0].group)
+        .collect();
+    assert_eq!(groups.len(), 4, "each tree has an address of its own");
+}
+
+#[test]
+fn the_1024_servers_of_section_7() {
+    let mut controller = Controller::new(fat_tree(16), Policy { tree_count_max: 8, ..Policy::PAPER });
+    let hosts: Vec<u32> = (100..196).collect();
+    let plan = controller.place(&request(0, hosts.iter().copied())).expect("trees").clone();
+    plan.trees.iter().for_each(|tree| assert_is_tree(&controller.fabric, tree, &hosts));
+    let above = plan.trees.iter().flat_map(|tree| &tree.cables).filter(|&&cable| cable >= 1024);
+    assert_eq!(above.clone().count(), above.collect::<BTreeSet<_>>().len(), "8 trees are disjoint above the hosts");
+}
+
+#[test]
+fn a_share_rounds_to_ports() {
+    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 88)), [1, 2, 6, 7, 14]);
+    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 94)), [1, 2, 7, 8, 15]);
+    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 100)), [1, 2, 7, 8, 16]);
+    assert_eq!(quorum(4, 1), 1);
+}
+
+#[test]
+fn what_cannot_be_placed_says_why() {
+    let mut controller = controller(4);
+    let mut refused = |request: Request| controller.place(&request).expect_err("no trees").clone();
+    assert_eq!(
+        refused(Request { bytes: 39_999_999, ..request(0, [0, 1]) }),
+        Refusal::TooSmall { bytes: 39_999_999, bytes_min: 40_000_000 }
+    );
+    assert_eq!(refused(request(0, [0, 16])), Refusal::BadHost(16));
+    assert_eq!(refused(request(0, [3, 0, 3])), Refusal::BadHost(3));
+    assert_eq!(refused(request(0, [])), Refusal::NotConnected);
+    assert_eq!(refused(Request { window_max: 6, ..request(0, [0, 1]) }), Refusal::BadRequest);
+    assert_eq!(refused(Request { share_percent: 0, ..request(0, [0, 1]) }), Refusal::BadRequest);
+    controller.place(&request(0, [0, 1])).expect("a tree");
+    assert_eq!(controller.place(&request(0, [2, 3])).expect_err("twice"), Refusal::InUse);
+    assert!(format!("{}", Refusal::BadHost(3)).contains("host 3"));
+}
+
+#[test]
+fn hosts_without_a_common_switch_are_refused_and_bad_cables_too() {
+    let two_stars = Fabric::new(4, 2, &[[0, 4], [1, 4], [2, 5], [3, 5]]).expect("a fabric");
+    let mut controller = Controller::new(two_stars, Policy::PAPER);
+    assert_eq!(controller.place(&request(0, [0, 2])).expect_err("apart"), Refusal::NotConnected);
+    assert_eq!(Fabric::new(1, 1, &[[0, 5]]).expect_err("no such node"), FabricError::BadCable(0));
+    assert_eq!(Fabric::new(2, 1, &[[0, 2]]).expect_err("no cable"), FabricError::BadHost(1));
+    assert_eq!(Fabric::new(2, 1, &[[0, 1]]).expect_err("no switch"), FabricError::BadHost(0));
+}
+
+#[test]
+fn a_switch_with_more_ports_than_a_bitmap_is_refused() {
+    let cables: Vec<[u32; 2]> = (0..65).map(|host| [host, 65]).collect();
+    let mut controller = Controller::new(Fabric::new(65, 1, &cables).expect("a fabric"), Policy::PAPER);
+    assert_eq!(controller.place(&request(0, 0..65)).expect_err("too many"), Refusal::TooManyPorts(65));
+    assert!(controller.place(&request(0, 0..64)).is_ok());
+    assert!(controller.load(64) == 0, "a refused job leaves nothing behind");
+}

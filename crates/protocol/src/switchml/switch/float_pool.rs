@@ -1,0 +1,215 @@
+//! Elements of the slots whose accumulator adds floats as they come (`spec/NUMERICS.md`, sections 2 to 6).
+//!
+//! A sum's state lies beside the job's words, at the same places: FPISA's mantissas are those words, everything else has
+//! memory of its own. Payloads are little-endian and the kernels big-endian, so each passes through one buffer.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+use core::ops::Range;
+
+use fanin_numeric::exact::{self, Float16Sum, Float32Sum};
+use fanin_numeric::float16::{bf16_to_f32, f16_to_f32};
+use fanin_numeric::fpisa::Fpisa;
+use fanin_numeric::fpisa_a::FpisaA;
+use fanin_numeric::log_table::{Entries, LogTables};
+use fanin_numeric::register_pair::{FloatFormat, Registers};
+use fanin_numeric::{Telemetry, byte_order, ieee};
+use fanin_wire::{Accumulator, ElementFormat};
+
+/// Steps per octave of a job's logarithms: the keys of Libra's Fig. 9.
+const LOG_STEPS: u16 = 1000;
+
+#[derive(Clone)]
+pub(super) struct FloatPool {
+    state: State,
+    worker_count: u32,
+    /// Elements of all slots, padding included.
+    element_count: usize,
+    /// One payload in the kernels' byte order.
+    turned: Vec<u8>,
+}
+
+#[derive(Clone)]
+enum State {
+    /// The accumulator has words only.
+    Words,
+    /// Exponents; FPISA-A where `is_approximate`.
+    Registers {
+        exponents: Vec<u8>,
+        is_approximate: bool,
+    },
+    Floats(Vec<f32>),
+    Logarithms {
+        sums: Vec<f32>,
+        tables: Box<LogTables>,
+    },
+    /// Allocated with the first sum of their format.
+    Exact {
+        wide: Vec<Float32Sum>,
+        narrow: Vec<Float16Sum>,
+    },
+}
+
+impl FloatPool {
+    /// Zeroed memory for `element_count` elements; a payload has at most `payload_bytes`.
+    pub fn new(accumulator: Accumulator, worker_count: u16, element_count: usize, payload_bytes: usize) -> FloatPool {
+        let registers = |is_approximate| State::Registers { exponents: vec![0; element_count], is_approximate };
+        let state = match accumulator {
+            Accumulator::BlockFixed | Accumulator::StaticFixed => State::Words,
+            Accumulator::Fpisa => registers(false),
+            Accumulator::FpisaA => registers(true),
+            Accumulator::Ieee => State::Floats(vec![0.0; element_count]),
+            Accumulator::LogTable => State::Logarithms {
+                sums: vec![0.0; element_count],
+                tables: Box::new(LogTables::new(LOG_STEPS, Entries::Rounded)),
+            },
+            Accumulator::Exact => State::Exact { wide: Vec::new(), narrow: Vec::new() },
+        };
+        let turned = if accumulator.is_raw() { vec![0; payload_bytes] } else { Vec::new() };
+        FloatPool { state, worker_count: worker_count.into(), element_count, turned }
+    }
+
+    /// Brings a payload into the sums of `range`, whose words are `words`.
+    pub fn add(
+        &mut self,
+        format: FloatFormat,
+        overwrite: bool,
+        payload: &[u8],
+        range: Range<usize>,
+        words: &mut [i32],
+    ) -> Telemetry {
+        let mut telemetry = Telemetry::default();
+        let turned = &mut self.turned[..payload.len()];
+        byte_order::reverse(payload, format.bytes(), turned);
+        let turned = &*turned;
+        match &mut self.state {
+            State::Words => unreachable!("a job has raw elements only if its accumulator adds floats"),
+            State::Registers { exponents, is_approximate } => {
+                let mut slot = Registers { exponents: &mut exponents[range], mantissas: words };
+                let counted = Some(&mut telemetry);
+                match (*is_approximate, overwrite) {
+                    (false, true) => Fpisa::for_workers(format, self.worker_count).overwrite(turned, &mut slot),
+                    (false, false) => Fpisa::for_workers(format, self.worker_count).add(turned, &mut slot, counted),
+                    (true, true) => FpisaA::paper(format).overwrite(turned, &mut slot),
+                    (true, false) => FpisaA::paper(format).add(turned, &mut slot, counted),
+                }
+            }
+            State::Floats(sums) => add_floats(format, overwrite, turned, &mut sums[range]),
+            State::Logarithms { sums, tables } => {
+                add_logarithms(tables, format, overwrite, payload, &mut sums[range], &mut telemetry);
+            }
+            State::Exact { wide, narrow } => {
+                let count = self.element_count;
+                match format {
+                    FloatFormat::Float32 if overwrite => exact::overwrite_f32(turned, made(wide, count, range)),
+                    FloatFormat::Float32 => exact::add_f32(turned, made(wide, count, range)),
+                    FloatFormat::Bfloat16 if overwrite => exact::overwrite_bf16(turned, made(wide, count, range)),
+                    FloatFormat::Bfloat16 => exact::add_bf16(turned, made(wide, count, range)),
+                    FloatFormat::Float16 if overwrite => exact::overwrite_f16(turned, made(narrow, count, range)),
+                    FloatFormat::Float16 => exact::add_f16(turned, made(narrow, count, range)),
+                }
+            }
+        }
+        telemetry
+    }
+
+    /// Writes the sums of `range`, whose words are `words`, as a payload.
+    pub fn emit(&mut self, format: FloatFormat, range: Range<usize>, words: &mut [i32], out: &mut [u8]) -> Telemetry {
+        let mut telemetry = Telemetry::default();
+        let turned = &mut self.turned[..out.len()];
+        match &mut self.state {
+            State::Words => unreachable!("a job has raw elements only if its accumulator adds floats"),
+            State::Registers { exponents, is_approximate } => {
+                let slot = Registers { exponents: &mut exponents[range], mantissas: words };
+                let counted = Some(&mut telemetry);
+                match *is_approximate {
+                    false => Fpisa::for_workers(format, self.worker_count).emit(&slot, turned, counted),
+                    true => FpisaA::paper(format).emit(&slot, turned, counted),
+                }
+            }
+            State::Floats(sums) | State::Logarithms { sums, .. } => match format {
+                FloatFormat::Float32 => ieee::emit_f32(&sums[range], turned),
+                FloatFormat::Float16 => ieee::emit_f16(&sums[range], turned),
+                FloatFormat::Bfloat16 => ieee::emit_bf16(&sums[range], turned),
+            },
+            State::Exact { wide, narrow } => match format {
+                FloatFormat::Float32 => exact::emit_f32(&wide[range], turned),
+                FloatFormat::Bfloat16 => exact::emit_bf16(&wide[range], turned),
+                FloatFormat::Float16 => exact::emit_f16(&narrow[range], turned),
+            },
+        }
+        byte_order::reverse(turned, format.bytes(), out);
+        telemetry
+    }
+
+    /// Hashes the state of a sum's elements beside its words.
+    pub fn hash_state(&self, format: FloatFormat, range: Range<usize>, hasher: &mut impl Hasher) {
+        match &self.state {
+            State::Words => {}
+            State::Registers { exponents, .. } => exponents[range].hash(hasher),
+            State::Floats(sums) | State::Logarithms { sums, .. } => {
+                sums[range].iter().for_each(|sum| sum.to_bits().hash(hasher));
+            }
+            State::Exact { narrow, .. } if format == FloatFormat::Float16 => narrow[range].hash(hasher),
+            State::Exact { wide, .. } => wide[range].hash(hasher),
+        }
+    }
+}
+
+/// The format of raw elements.
+pub(super) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
+    match format {
+        ElementFormat::RawFloat32 => Some(FloatFormat::Float32),
+        ElementFormat::RawFloat16 => Some(FloatFormat::Float16),
+        ElementFormat::RawBfloat16 => Some(FloatFormat::Bfloat16),
+        _ => None,
+    }
+}
+
+/// The sums of `range`, in memory that is there from the first use on.
+fn made<T: Clone + Default>(sums: &mut Vec<T>, element_count: usize, range: Range<usize>) -> &mut [T] {
+    if sums.is_empty() {
+        sums.resize(element_count, T::default());
+    }
+    &mut sums[range]
+}
+
+fn add_floats(format: FloatFormat, overwrite: bool, turned: &[u8], sums: &mut [f32]) {
+    match format {
+        FloatFormat::Float32 if overwrite => ieee::overwrite_f32(turned, sums),
+        FloatFormat::Float32 => ieee::add_f32(turned, sums),
+        FloatFormat::Float16 if overwrite => ieee::overwrite_f16(turned, sums),
+        FloatFormat::Float16 => ieee::add_f16(turned, sums),
+        FloatFormat::Bfloat16 if overwrite => ieee::overwrite_bf16(turned, sums),
+        FloatFormat::Bfloat16 => ieee::add_bf16(turned, sums),
+    }
+}
+
+fn add_logarithms(
+    tables: &LogTables,
+    format: FloatFormat,
+    overwrite: bool,
+    payload: &[u8],
+    sums: &mut [f32],
+    telemetry: &mut Telemetry,
+) {
+    let mut combine = |sum: &mut f32, value: f32| {
+        *sum = if overwrite { value } else { tables.sum(*sum, value, telemetry) };
+    };
+    match format {
+        FloatFormat::Float32 => {
+            let values = payload.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            sums.iter_mut().zip(values).for_each(|(sum, value)| combine(sum, value));
+        }
+        FloatFormat::Float16 => {
+            let values = payload.as_chunks().0.iter().map(|bytes| f16_to_f32(u16::from_le_bytes(*bytes)));
+            sums.iter_mut().zip(values).for_each(|(sum, value)| combine(sum, value));
+        }
+        FloatFormat::Bfloat16 => {
+            let values = payload.as_chunks().0.iter().map(|bytes| bf16_to_f32(u16::from_le_bytes(*bytes)));
+            sums.iter_mut().zip(values).for_each(|(sum, value)| combine(sum, value));
+        }
+    }
+}

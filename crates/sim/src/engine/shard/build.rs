@@ -1,0 +1,140 @@
+//! Divides a network among threads.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+
+use super::{Arrivals, End, HostNode, Identity, Ports, Post, Shard, Switch, WORD_BITS};
+use crate::datagrams::Datagrams;
+use crate::engine::buffers::Buffers;
+use crate::engine::{Plan, SwitchOutcome};
+use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
+use crate::host::Host;
+use crate::job::aggregation::DATAGRAM_BYTES_MAX;
+use crate::link::{Class, Link, LinkConfig};
+
+/// Divides a plan among threads.
+pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
+    let routes = plan.fabric.routes()?;
+    let ports = plan.fabric.ports();
+    let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
+    let shard_count = (thread_count.max(1) as u32).min(part_count);
+    let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
+    let mut ranks = plan.ranks.into_iter();
+    for (index, sources) in plan.sources.into_iter().enumerate() {
+        let (shard, ports) = builder.add_node(index as u32, &ports[index]);
+        let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
+        builder.shards[shard].hosts.push(HostNode { ports, host });
+    }
+    let mut programs = plan.programs.into_iter();
+    for index in 0..builder.fabric.switch_count {
+        let node = builder.fabric.host_count + index;
+        let (shard, ports) = builder.add_node(node, &ports[node as usize]);
+        let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
+        builder.shards[shard].switches.push(Switch {
+            index,
+            ports,
+            routes,
+            programs: programs.next().unwrap_or_default(),
+            buffers: plan.memory.map(|memory| Buffers::new(memory, ports.count as usize)),
+            outcome: SwitchOutcome::default(),
+            failure: None,
+        });
+    }
+    Ok(builder.shards)
+}
+
+struct Builder {
+    fabric: Fabric,
+    switch_routes: Vec<SwitchRoutes>,
+    classes: Vec<LinkConfig>,
+    shards: Vec<Shard>,
+    /// By cable and direction: the sending half and the receiving half, as shard and link there.
+    halves: Vec<[(u32, u32); 2]>,
+}
+
+impl Builder {
+    fn new(fabric: Fabric, shard_count: u32, mut routes: Routes) -> anyhow::Result<Builder> {
+        let switch_routes = std::mem::take(&mut routes.switches);
+        let directory = Arc::new(routes);
+        let mut classes: Vec<LinkConfig> = Vec::new();
+        for config in fabric.cables.iter().flat_map(|cable| cable.links) {
+            if !classes.contains(&config) {
+                classes.push(config);
+            }
+        }
+        ensure!(classes.len() <= 256, "links of {} kinds: at most 256", classes.len());
+        let shards = (0..shard_count).map(|_| Shard {
+            links: Vec::new(),
+            ends: Vec::new(),
+            classes: classes.iter().map(Class::new).collect(),
+            class_of: Vec::new(),
+            identities: Vec::new(),
+            inlets: Vec::new(),
+            outlets: Vec::new(),
+            arriving: Vec::new(),
+            waiting: Vec::new(),
+            hosts: Vec::new(),
+            switches: Vec::new(),
+            directory: Arc::clone(&directory),
+            outgoing: (0..shard_count).map(|_| Post::default()).collect(),
+            arrivals: Arrivals::default(),
+            datagrams: Datagrams::new(DATAGRAM_BYTES_MAX),
+            sends: Vec::new(),
+        });
+        let mut builder =
+            Builder { fabric, switch_routes, shards: shards.collect(), halves: Vec::new(), classes: classes.clone() };
+        for (index, cable) in builder.fabric.cables.clone().iter().enumerate() {
+            for end in 0..2 {
+                let halves = builder.add_link(index, cable, end);
+                builder.halves.push(halves);
+            }
+        }
+        Ok(builder)
+    }
+
+    fn shard_of(&self, node: u32) -> u32 {
+        self.fabric.part_of[node as usize] % self.shards.len() as u32
+    }
+
+    fn add_link(&mut self, index: usize, cable: &Cable, end: usize) -> [(u32, u32); 2] {
+        let nodes = [cable.ends[end], cable.ends[1 - end]];
+        let [from, to] = nodes.map(|node| self.shard_of(node));
+        let place = (2 * index + end) as u32;
+        let class = self.classes.iter().position(|class| *class == cable.links[end]).unwrap_or_default() as u8;
+        let mut add = |shard: u32, is_sending| {
+            let shard = &mut self.shards[shard as usize];
+            shard.links.push(Link::default());
+            shard.class_of.push(class);
+            // Its receiver is not built yet; add_node sets it.
+            shard.ends.push(End::Here { word: u32::MAX, bit: 0 });
+            shard.identities.push(Identity { place, nodes, is_sending });
+            shard.links.len() as u32 - 1
+        };
+        let sending = (from, add(from, true));
+        if from == to {
+            return [sending; 2];
+        }
+        let receiving = (to, add(to, false));
+        self.shards[from as usize].ends[sending.1 as usize] = End::There { shard: to, link: receiving.1 };
+        [sending, receiving]
+    }
+
+    fn add_node(&mut self, node: u32, ports: &[Port]) -> (usize, Ports) {
+        let index = self.shard_of(node) as usize;
+        let shard = &mut self.shards[index];
+        let word = shard.arriving.len();
+        let own = Ports { first: shard.inlets.len() as u32, count: ports.len() as u32, word: word as u32 };
+        shard.arriving.resize(word + ports.len().div_ceil(WORD_BITS), 0);
+        shard.waiting.resize(shard.arriving.len(), 0);
+        for (place, port) in ports.iter().enumerate() {
+            let out = self.halves[2 * port.cable as usize + usize::from(port.end)][0].1;
+            let into = self.halves[2 * port.cable as usize + 1 - usize::from(port.end)][1].1;
+            shard.outlets.push(out);
+            shard.inlets.push(into);
+            shard.ends[into as usize] =
+                End::Here { word: (word + place / WORD_BITS) as u32, bit: (place % WORD_BITS) as u8 };
+        }
+        (index, own)
+    }
+}
