@@ -1,6 +1,8 @@
 //! SwitchML's experiments on numbers.
 
+use anyhow::Context;
 use clap::ValueEnum;
+use fanin_lab::advise::Table2;
 use fanin_lab::atp::Options;
 use fanin_lab::findings::Findings;
 use fanin_lab::numerics::Experiment;
@@ -19,6 +21,8 @@ pub enum Name {
     Fig12,
     /// The bounds of App. E.
     Theorems,
+    /// Speed-ups over a ring, predicted from Table 1.
+    Table2,
 }
 
 const FIG2: Claim = Claim {
@@ -51,6 +55,7 @@ impl Paper for Name {
             Name::Fig2 => curves(include_str!("../../../../experiments/switchml/fig2.toml"), &FIG2),
             Name::Fig11 => curves(include_str!("../../../../experiments/switchml/fig11.toml"), &FIG11),
             Name::Fig12 => fig12::run(options),
+            Name::Table2 => table2(options),
             Name::Theorems => recorded(Experiment::SwitchmlTheorems, options),
         }
     }
@@ -64,4 +69,11 @@ impl Paper for Name {
         let needs = "it runs in network namespaces, as root";
         (self == Name::Fig12 && !is_root()).then_some(needs)
     }
+}
+
+fn table2(options: &Options) -> anyhow::Result<Findings> {
+    let built_in = include_str!("../../../../experiments/switchml/table2.toml");
+    let setting: Table2 = toml::from_str(options.parameters.as_deref().unwrap_or(built_in))
+        .context("these are not parameters of it: begin with a copy of experiments/switchml/table2.toml")?;
+    setting.run()
 }
