@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use fanin_lab::advise::{Bound, MODELS, Model, Prediction, Profile, Question, RATES_BPS, Scheme, rate_worth_it};
+use fanin_lab::advise::{Bound, Prediction, Profile, Question, Scheme, profile_of, rate_worth_it};
+use fanin_sim::job::table1::{RATES_BPS, ROWS, Row};
 use serde::Serialize;
 
 use crate::bench::output::table;
@@ -107,7 +108,7 @@ fn profiles(arguments: &Arguments) -> anyhow::Result<Vec<Profile>> {
     if let Some(file) = &arguments.step {
         return Ok(vec![Profile::read(file)?]);
     }
-    let names = || MODELS.map(|model| model.name).join(", ");
+    let names = || ROWS.map(|row| row.name).join(", ");
     if arguments.model.is_empty() {
         bail!(
             "nothing to look at: give --step FILE, recorded with fanin.record_step in your training script, or --model \
@@ -116,10 +117,10 @@ fn profiles(arguments: &Arguments) -> anyhow::Result<Vec<Profile>> {
         );
     }
     if arguments.model.iter().any(|name| name == "all") {
-        return Ok(MODELS.iter().map(Model::profile).collect());
+        return Ok(ROWS.iter().map(profile_of).collect());
     }
-    let known = |name: &String| match Model::named(name) {
-        Some(model) => Ok(model.profile()),
+    let known = |name: &String| match Row::named(name) {
+        Some(row) => Ok(profile_of(row)),
         None => bail!("--model {name}: known are {}; record a step of any other with fanin.record_step", names()),
     };
     arguments.model.iter().map(known).collect()

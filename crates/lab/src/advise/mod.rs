@@ -8,7 +8,7 @@ mod predict;
 mod profile;
 mod table2;
 
-pub use models::{MODELS, Model, RATES_BPS, WORKERS, paper_question};
+pub use models::{paper_question, profile_of};
 pub use predict::{Bound, Prediction, Question, Scheme, rate_worth_it};
 pub use profile::{Bucket, Profile};
 pub use table2::Setting as Table2;

@@ -1,9 +1,10 @@
 //! SwitchML's Table 2: speed-ups over a ring, predicted from Table 1.
 
 use anyhow::ensure;
+use fanin_sim::job::table1::{RATES_BPS, ROWS, Row as Model};
 use serde::{Deserialize, Serialize};
 
-use super::models::{MODELS, Model, RATES_BPS, paper_question};
+use super::models::{paper_question, profile_of};
 use super::predict::{Question, Scheme};
 use crate::findings::{Findings, Row, Sheet};
 
@@ -32,8 +33,8 @@ impl Setting {
         ensure!((0.0..=1.0).contains(&self.tolerance), "tolerance = {}: use 0 to 1", self.tolerance);
         let mut rows = Vec::new();
         let mut numbers = Vec::new();
-        for (index, model) in MODELS.iter().enumerate() {
-            let profile = model.profile();
+        for (index, model) in ROWS.iter().enumerate() {
+            let profile = profile_of(model);
             for (rate_bps, paper) in RATES_BPS.into_iter().zip(model.speedup) {
                 let question = Question { workers: self.workers, ..paper_question(rate_bps) };
                 let speedup = |scheme| question.speedup(&profile, scheme);

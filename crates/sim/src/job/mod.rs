@@ -20,6 +20,7 @@ pub mod placement;
 mod rank;
 mod ring;
 pub mod switchml;
+pub mod table1;
 pub mod tree;
 mod words;
 

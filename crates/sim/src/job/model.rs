@@ -2,6 +2,8 @@
 
 use anyhow::{Context, ensure};
 
+use super::table1::{ROWS, Row};
+
 /// One model on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
@@ -16,36 +18,35 @@ pub struct Model {
 /// Parameters of the models as published with torchvision, 4 bytes each; times on a P100 are batch size by images per second from TensorFlow's
 /// public benchmarks of May 2017 (synthetic data, one GPU). PANAMA §2 measured with the same programs: the times give the
 /// extremes of its Fig. 1. GoogLeNet is not on that list: its rate of 500 images a second is an assumption.
-///
-/// The others are from SwitchML Table 1 (P100, 8 workers, 10 Gbit/s): computing is the time of a step without the communication that
-/// does not overlap with it.
-const MODELS: [Model; 13] = [
+const MODELS: [Model; 6] = [
     Model { name: "alexnet", bytes: 61_100_840 * 4, compute_us: 512.0 / 2987.0 * 1e6 },
     Model { name: "vgg16", bytes: 138_357_544 * 4, compute_us: 64.0 / 154.0 * 1e6 },
     Model { name: "resnet50", bytes: 25_557_032 * 4, compute_us: 64.0 / 219.0 * 1e6 },
     Model { name: "resnet152", bytes: 60_192_808 * 4, compute_us: 64.0 / 91.8 * 1e6 },
     Model { name: "inception3", bytes: 23_834_568 * 4, compute_us: 64.0 / 142.0 * 1e6 },
     Model { name: "googlenet", bytes: 6_624_904 * 4, compute_us: 64.0 / 500.0 * 1e6 },
-    Model { name: "deeplight", bytes: 2_319_000_000, compute_us: 2101e3 * (1.0 - 0.97 * 0.98) },
-    Model { name: "lstm", bytes: 1_627_000_000, compute_us: 1534e3 * (1.0 - 0.94 * 0.90) },
-    Model { name: "bert", bytes: 1_274_000_000, compute_us: 1677e3 * (1.0 - 0.67 * 0.97) },
-    Model { name: "vgg19", bytes: 548_000_000, compute_us: 661e3 * (1.0 - 0.73 * 0.33) },
-    Model { name: "ugatit", bytes: 511_000_000, compute_us: 1612e3 * (1.0 - 0.28 * 0.16) },
-    Model { name: "ncf", bytes: 121_000_000, compute_us: 149e3 * (1.0 - 0.72 * 0.96) },
-    Model { name: "ssd", bytes: 98_000_000, compute_us: 293e3 * (1.0 - 0.26 * 0.01) },
 ];
 
 impl Model {
-    /// By its name.
+    /// By its name: one of PANAMA's, or of SwitchML's [`table1`](super::table1).
     ///
     /// # Errors
     /// For a name that is not in the table, with those that are.
     pub fn named(name: &str) -> anyhow::Result<Model> {
-        let found = MODELS.iter().find(|model| model.name == name).copied();
-        found.with_context(|| {
-            let names: Vec<&str> = MODELS.iter().map(|model| model.name).collect();
+        if let Some(model) = MODELS.iter().find(|model| model.name == name) {
+            return Ok(*model);
+        }
+        let of_table = Row::named(name).map(Model::of_table);
+        of_table.with_context(|| {
+            let ours = MODELS.iter().map(|model| model.name.to_owned());
+            let names: Vec<String> = ours.chain(ROWS.iter().map(|row| row.name.to_lowercase())).collect();
             format!("no model is called {name:?}: take one of {}, or give bytes and compute_ms", names.join(", "))
         })
+    }
+
+    /// A step computes as long as it would without what the network adds.
+    fn of_table(row: &Row) -> Model {
+        Model { name: row.name, bytes: row.bytes() as u64, compute_us: row.compute_seconds() * 1e6 }
     }
 
     /// A smaller or larger one, with the same ratio of communication to computing.
