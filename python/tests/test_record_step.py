@@ -84,6 +84,19 @@ def test_buckets_and_their_times(group: None, tmp_path: Path) -> None:
     assert times[-1] + step["tail_seconds"] <= step["step_seconds"]
 
 
+def test_accumulated_gradients_are_one_step(group: None, tmp_path: Path) -> None:
+    network, file = model(), tmp_path / "step.json"
+    with fanin.record_step(network, file, steps=2):
+        for _ in range(7):
+            with network.no_sync():
+                network(torch.randn(8, 300)).square().mean().backward()
+            network(torch.randn(8, 300)).square().mean().backward()
+    step = json.loads(file.read_text())
+    assert (step["steps"], step["element_bytes"]) == (2, 4)
+    # Two backward passes, with a pause in each.
+    assert step["buckets"][-1]["ready_seconds"] >= 1.8 * PAUSE_SECONDS
+
+
 def test_fanin_advise_reads_it(group: None, tmp_path: Path) -> None:
     network, file = model(), tmp_path / "step.json"
     with fanin.record_step(network, file, steps=2):

@@ -14,7 +14,8 @@ use crate::bench::units::{parse_rate, show_bytes, show_time};
 
 const ABOUT: &str = "Buckets of gradients are sent one after the other as they are ready, over a link that does nothing else, \
 and never wait for a slow server. ring: all-reduce by a ring at its theoretical best, in TCP; real ones take longer. switch: fanin, \
-32-bit elements; 16-bit and 8-bit: narrower elements on the wire (FANIN_ELEMENT_FORMAT). top 1 %: the largest elements only, without what \
+32-bit elements. speed-up: ring / switch. 16-bit: the same with 16-bit elements in both (DDP's compression hooks; \
+FANIN_ELEMENT_FORMAT). 8-bit: the switch with 8-bit elements against the ring with 16-bit ones. top 1 %: the largest elements only, without what \
 choosing them costs, so at best. waiting: what the network adds to a step, with the ring and with the switch. bound: what the step with \
 the switch still waits for: computing, the link, or the buckets that are ready last. How the numbers come about: \
 docs/guides/will-it-help.md.";
@@ -141,8 +142,8 @@ fn advise(arguments: &Arguments, profile: &Profile) -> Advice {
     }
     let limit = |compute_speedup: &f64| {
         let question = question(RATES_BPS[0], *compute_speedup);
-        let [rate_bps, rate_16_bit_bps] =
-            [WIDE, HALF].map(|scheme| rate_worth_it(&question, profile, scheme, WORTH_IT));
+        let up_to = |scheme, ring| rate_worth_it(&question, profile, scheme, ring, WORTH_IT);
+        let (rate_bps, rate_16_bit_bps) = (up_to(WIDE, profile.element_bytes), up_to(HALF, 2));
         Limit { compute_speedup: *compute_speedup, rate_bps, rate_16_bit_bps }
     };
     Advice {
@@ -166,12 +167,12 @@ fn case(question: &Question, rate_bps: u64, profile: &Profile) -> Case {
     Case {
         rate_bps,
         compute_speedup: question.compute_speedup,
-        ring: question.predict(profile, Scheme::Ring),
+        ring: question.predict(profile, Scheme::Ring { element_bytes: profile.element_bytes }),
         switch: question.predict(profile, WIDE),
-        speedup: question.speedup(profile, WIDE),
-        speedup_16_bit: question.speedup(profile, HALF),
-        speedup_8_bit: question.speedup(profile, BYTE),
-        speedup_top_1_percent_at_best: question.speedup(profile, TOP),
+        speedup: question.speedup(profile, WIDE, profile.element_bytes),
+        speedup_16_bit: question.speedup(profile, HALF, 2),
+        speedup_8_bit: question.speedup(profile, BYTE, 2),
+        speedup_top_1_percent_at_best: question.speedup(profile, TOP, profile.element_bytes),
     }
 }
 
@@ -222,8 +223,11 @@ fn verdict(limit: &Limit) -> String {
         None => "makes no step 5 % faster than a ring, on links of any rate: do without it".into(),
     };
     let half = match (limit.rate_bps, limit.rate_16_bit_bps) {
-        (Some(wide), Some(half)) if half > 1.01 * wide => format!(", and with 16-bit elements up to {}", rate(half)),
-        (None, Some(half)) => format!("; with 16-bit elements it pays up to {}", rate(half)),
+        (Some(wide), Some(half)) if half < 0.99 * wide => {
+            format!("; with 16-bit elements in both, up to {}", rate(half))
+        }
+        (Some(_), None) => "; with 16-bit elements in both, on none".into(),
+        (None, Some(half)) => format!("; with 16-bit elements in both it pays up to {}", rate(half)),
         _ => String::new(),
     };
     format!("{computing}, the switch {}{half}.", worth(limit.rate_bps))
@@ -276,8 +280,13 @@ mod tests {
     #[test]
     fn sentences_say_up_to_which_rate_it_pays_or_that_it_does_not() {
         let limit = |rate_bps, rate_16_bit_bps| verdict(&Limit { compute_speedup: 1.0, rate_bps, rate_16_bit_bps });
-        assert!(limit(Some(2.5e10), Some(5e10)).contains("up to 25 Gbit/s, and with 16-bit elements up to 50 Gbit/s"));
-        assert!(limit(None, Some(5e8)).contains("do without it; with 16-bit elements it pays up to 500 Mbit/s"));
+        assert!(
+            limit(Some(2.5e10), Some(1e10)).contains("up to 25 Gbit/s; with 16-bit elements in both, up to 10 Gbit/s")
+        );
+        assert!(limit(Some(2.5e10), None).ends_with("in both, on none."));
+        assert!(
+            limit(None, Some(5e8)).contains("do without it; with 16-bit elements in both it pays up to 500 Mbit/s")
+        );
         assert!(limit(None, None).ends_with("do without it."));
         assert!(limit(Some(1e13), Some(1e13)).ends_with("of any rate."));
     }

@@ -46,7 +46,8 @@ class _Moment:
 
 @dataclass
 class _Bucket:
-    bytes: int
+    element_count: int
+    element_bytes: int
     ready: _Moment
     done: _Moment | None = None
 
@@ -113,8 +114,11 @@ class StepRecorder:
         if not torch.is_grad_enabled() or self._is_closed:
             return
         moment = _Moment(self._device)
+        if self._current is not None and not self._current.buckets:
+            # A call of the same step: gradients are being accumulated (`no_sync`), or the loss needs several calls.
+            return
         step, self._current = self._current, None
-        if step is not None and step.buckets:
+        if step is not None:
             step.end = moment
             self._seen += 1
             if self._seen > WARM_UP_STEPS and not self.is_complete:
@@ -127,7 +131,7 @@ class StepRecorder:
         gradients = bucket.buffer()
         noted = None
         if self._current is not None:
-            noted = _Bucket(4 * gradients.numel(), _Moment(self._device))
+            noted = _Bucket(gradients.numel(), gradients.element_size(), _Moment(self._device))
             self._current.buckets.append(noted)
         gradients.div_(dist.get_world_size(self._group))
         work = dist.all_reduce(gradients, group=self._group, async_op=True)
@@ -159,9 +163,10 @@ class StepRecorder:
             "model": self._label,
             "steps": len(steps),
             "world_size": dist.get_world_size(self._group),
+            "element_bytes": 4 if steps[0].buckets[0].element_bytes >= 4 else 2,
             "buckets": [
-                {"bytes": steps[0].buckets[k].bytes, "ready_seconds": statistics.median(at[k] for at in ready)}
-                for k in range(usual)
+                {"bytes": 4 * bucket.element_count, "ready_seconds": statistics.median(at[k] for at in ready)}
+                for k, bucket in enumerate(steps[0].buckets)
             ],
             "tail_seconds": statistics.median(tails),
             "step_seconds": statistics.median(ends),
@@ -198,8 +203,9 @@ def record_step(
 ) -> StepRecorder:
     """Begins to record `model`'s training steps; rank 0 writes their medians as JSON, for ``fanin advise --step FILE``.
 
-    Every rank calls it, before training, with a model under DDP and any backend. A step is from one call of the model
-    with gradients to the next; `steps` of them are recorded after three that are left out. The recorder takes the place
+    Every rank calls it, before training, with a model under DDP and any backend. A step is from the first call of the
+    model with gradients to the first call after buckets were reduced, so that accumulated gradients (``no_sync``) make
+    one step; `steps` of them are recorded after three that are left out. The recorder takes the place
     of DDP's communication hook and averages the gradients as DDP does without one. `label` names the model in the
     advice, and is its class's name if not given.
 

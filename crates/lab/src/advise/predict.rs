@@ -22,8 +22,11 @@ const SATURATED: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheme {
-    /// All-reduce by a ring, at its theoretical best: `2 (n - 1) / n` of the bytes, each way, in full TCP segments.
-    Ring,
+    /// All-reduce by a ring, at its theoretical best: `2 (n - 1) / n` of the elements, each way, in full TCP segments.
+    Ring {
+        /// 4, or 2 (gradients of 16 bits, or DDP's hooks that compress them).
+        element_bytes: u32,
+    },
     /// Summed in the switch, elements of so many bytes on the wire, in fanin's packets.
     Switch {
         /// 4, 2 (float16, bfloat16) or 1 (int8).
@@ -80,7 +83,10 @@ impl Scheme {
         let (bytes, workers) = (bytes as f64, f64::from(question.workers));
         let others = workers - 1.0;
         let (sent, latencies) = match self {
-            Scheme::Ring => (2.0 * others / workers * bytes / tcp_goodput(), 2.0 * others),
+            Scheme::Ring { element_bytes } => {
+                let sent = bytes / 4.0 * f64::from(element_bytes) / tcp_goodput();
+                (2.0 * others / workers * sent, 2.0 * others)
+            }
             // Up and down at once: only the last packet's way is waited for.
             Scheme::Switch { element_bytes } => (bytes / 4.0 * switch_bytes_per_element(element_bytes), 1.0),
             Scheme::TopK { share } => (others * share * bytes / 4.0 * SPARSE_BYTES_PER_ELEMENT / tcp_goodput(), others),
@@ -128,20 +134,28 @@ impl Question {
         Prediction { step_seconds, communication_seconds, waiting_seconds, bound }
     }
 
-    /// How many times as fast a step is with `scheme` as with a ring.
-    pub fn speedup(&self, profile: &Profile, scheme: Scheme) -> f64 {
-        self.predict(profile, Scheme::Ring).step_seconds / self.predict(profile, scheme).step_seconds
+    /// How many times as fast a step is with `scheme` as with a ring of elements of so many bytes.
+    pub fn speedup(&self, profile: &Profile, scheme: Scheme, ring_element_bytes: u32) -> f64 {
+        let ring = Scheme::Ring { element_bytes: ring_element_bytes };
+        self.predict(profile, ring).step_seconds / self.predict(profile, scheme).step_seconds
     }
 }
 
-/// The highest link rate, bits per second, at which the switch makes a step at least `gain` times as fast as a ring does; `None` if it
+/// The highest link rate, bits per second, at which `scheme` makes a step at least `gain` times as fast as a ring does; `None` if it
 /// does at none from 100 Mbit/s to 10 Tbit/s.
-pub fn rate_worth_it(question: &Question, profile: &Profile, scheme: Scheme, gain: f64) -> Option<f64> {
+pub fn rate_worth_it(
+    question: &Question,
+    profile: &Profile,
+    scheme: Scheme,
+    ring_element_bytes: u32,
+    gain: f64,
+) -> Option<f64> {
     const LOWEST: f64 = 1e8;
     const STEPS: i32 = 500;
     let rate = |k: i32| LOWEST * 1e5_f64.powf(f64::from(k) / f64::from(STEPS));
     // Not monotonous: on slow links both wait, on fast ones neither does.
-    let is_worth_it = |k: &i32| Question { rate_bps: rate(*k), ..*question }.speedup(profile, scheme) >= gain;
+    let is_worth_it =
+        |k: &i32| Question { rate_bps: rate(*k), ..*question }.speedup(profile, scheme, ring_element_bytes) >= gain;
     (0..=STEPS).rev().find(is_worth_it).map(rate)
 }
 
@@ -150,6 +164,7 @@ mod tests {
     use super::super::profile::Bucket;
     use super::*;
 
+    const RING: Scheme = Scheme::Ring { element_bytes: 4 };
     const SWITCH: Scheme = Scheme::Switch { element_bytes: 4 };
 
     fn question(rate_bps: f64, workers: u32) -> Question {
@@ -171,7 +186,7 @@ mod tests {
         assert!((prediction.waiting_seconds - seconds).abs() < 1e-9);
         assert!((prediction.step_seconds - (1.25 + seconds)).abs() < 1e-9);
         assert_eq!(prediction.bound, Bound::Link);
-        let ring = question(1e9, 8).predict(&profile, Scheme::Ring);
+        let ring = question(1e9, 8).predict(&profile, RING);
         assert!((ring.communication_seconds - 1.75 * 1538.0 / 1448.0).abs() < 1e-9, "{ring:?}");
     }
 
@@ -180,7 +195,7 @@ mod tests {
         let profile = buckets(&[1.0, 5.0, 9.0]);
         let prediction = question(100e9, 8).predict(&profile, SWITCH);
         assert_eq!(prediction.bound, Bound::Compute);
-        assert!((question(100e9, 8).speedup(&profile, SWITCH) - 1.0).abs() < 0.01);
+        assert!((question(100e9, 8).speedup(&profile, SWITCH, 4) - 1.0).abs() < 0.01);
         // At 1 Gbit/s the early buckets are through before the last is ready.
         assert_eq!(question(1e9, 8).predict(&profile, SWITCH).bound, Bound::LastBuckets);
     }
@@ -189,8 +204,10 @@ mod tests {
     fn two_servers_gain_nothing_but_narrower_elements() {
         let profile = buckets(&[0.0]);
         let two = question(1e9, 2);
-        assert!(two.speedup(&profile, SWITCH) < 1.0, "fanin's headers are larger than TCP's");
-        assert!(two.speedup(&profile, Scheme::Switch { element_bytes: 2 }) > 1.5);
+        assert!(two.speedup(&profile, SWITCH, 4) < 1.0, "fanin's headers are larger than TCP's");
+        let half = Scheme::Switch { element_bytes: 2 };
+        assert!(two.speedup(&profile, half, 4) > 1.5);
+        assert!(two.speedup(&profile, half, 2) < 1.0, "a ring of 16-bit elements is as narrow");
     }
 
     #[test]
@@ -198,19 +215,19 @@ mod tests {
         let profile = buckets(&[0.5]);
         let slow = question(1e9, 8);
         let fast = Question { compute_speedup: 10.0, ..slow };
-        assert!(fast.speedup(&profile, SWITCH) > slow.speedup(&profile, SWITCH));
-        let rates = [slow, fast].map(|question| rate_worth_it(&question, &profile, SWITCH, 1.05).unwrap());
+        assert!(fast.speedup(&profile, SWITCH, 4) > slow.speedup(&profile, SWITCH, 4));
+        let rates = [slow, fast].map(|question| rate_worth_it(&question, &profile, SWITCH, 4, 1.05).unwrap());
         assert!(rates[1] > 5.0 * rates[0], "{rates:?}");
         let at = Question { rate_bps: rates[0], ..slow };
-        assert!(at.speedup(&profile, SWITCH) >= 1.05);
-        assert_eq!(rate_worth_it(&question(1e9, 2), &profile, SWITCH, 1.05), None);
+        assert!(at.speedup(&profile, SWITCH, 4) >= 1.05);
+        assert_eq!(rate_worth_it(&question(1e9, 2), &profile, SWITCH, 4, 1.05), None);
     }
 
     #[test]
     fn latencies_count_per_step_of_a_ring_and_once_at_the_switch() {
         let question = Question { latency_seconds: 0.1, ..question(1e12, 8) };
         let seconds = |scheme: Scheme| scheme.seconds(4, &question);
-        assert!((seconds(Scheme::Ring) - 1.4).abs() < 1e-6);
+        assert!((seconds(RING) - 1.4).abs() < 1e-6);
         assert!((seconds(SWITCH) - 0.1).abs() < 1e-6);
         assert!((seconds(Scheme::TopK { share: 0.01 }) - 0.7).abs() < 1e-6);
     }

@@ -14,7 +14,7 @@ const STEP_SECONDS_MAX: f64 = 86_400.0;
 /// Gradients that are reduced in one collective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Bytes of float32.
+    /// Four for each element, whatever its type.
     pub bytes: u64,
     /// From the start of the step until the last gradient of the bucket has been computed, seconds.
     pub ready_seconds: f64,
@@ -31,6 +31,8 @@ pub struct Profile {
     pub steps: u64,
     /// Ranks of the recorded run.
     pub world_size: u64,
+    /// Bytes of an element of the gradients, as a ring sends them: 4, or 2 for float16 and bfloat16.
+    pub element_bytes: u32,
     /// In the order in which they are reduced.
     pub buckets: Vec<Bucket>,
     /// From the last reduced bucket to the start of the next step (the optimizer, reading data), seconds.
@@ -49,6 +51,7 @@ impl Profile {
             model: model.into(),
             steps: 0,
             world_size,
+            element_bytes: 4,
             buckets,
             tail_seconds,
             step_seconds: 0.0,
@@ -70,6 +73,8 @@ impl Profile {
             serde_json::from_str(text).context("this is no recorded step; fanin.record_step makes one")?;
         let Profile { content, buckets, .. } = &profile;
         ensure!(content == CONTENT, "it holds {content:?}, not {CONTENT:?}: record the step with this release");
+        let element_bytes = profile.element_bytes;
+        ensure!(matches!(element_bytes, 2 | 4), "element_bytes is {element_bytes}: gradients have 4 or 2");
         ensure!(!buckets.is_empty(), "it has no bucket: no gradient was reduced while the step was recorded");
         ensure!(buckets.len() <= BUCKETS_MAX, "it has {} buckets, which no step has", buckets.len());
         for (k, bucket) in buckets.iter().enumerate() {
@@ -129,6 +134,7 @@ mod tests {
         assert!(why(&json(|v| v["buckets"] = serde_json::json!([]))).contains("no bucket"));
         assert!(why(&json(|v| v["buckets"][0]["bytes"] = 0.into())).contains("bucket 0 has no bytes"));
         assert!(why(&json(|v| v["buckets"][0]["ready_seconds"] = (-1.0).into())).contains("ready_seconds of bucket 0"));
+        assert!(why(&json(|v| v["element_bytes"] = 3.into())).contains("element_bytes is 3"));
         assert!(why(&json(|v| v["tail_seconds"] = 1e9.into())).contains("tail_seconds"));
     }
 }

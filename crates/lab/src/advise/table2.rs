@@ -37,7 +37,7 @@ impl Setting {
             let profile = profile_of(model);
             for (rate_bps, paper) in RATES_BPS.into_iter().zip(model.speedup) {
                 let question = Question { workers: self.workers, ..paper_question(rate_bps) };
-                let speedup = |scheme| question.speedup(&profile, scheme);
+                let speedup = |scheme| question.speedup(&profile, scheme, 4);
                 let ours = speedup(Scheme::Switch { element_bytes: 4 });
                 let top = speedup(Scheme::TopK { share: 0.01 });
                 numbers.push(vec![index as f64, rate_bps / 1e9, ours, top, paper.unwrap_or(f64::NAN)]);
