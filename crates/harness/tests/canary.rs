@@ -65,7 +65,8 @@ fn the_racks_find_the_canary() {
     let what = (0..3_000).find_map(|seed| racks::run(&Script::from_seed(seed)).err());
     let what = what.expect("3000 scripts passed in spite of the canary");
     println!("{what}");
-    let signs = ["WRONG SUM", "exponent", "refuses"];
+    // A slot that one rank has filled twice goes on without the others, who then wait for it.
+    let signs = ["WRONG SUM", "exponent", "refuses", "no progress"];
     assert!(signs.iter().any(|sign| what.contains(sign)), "{what}");
 }
 
