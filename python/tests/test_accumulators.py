@@ -99,6 +99,6 @@ def test_a_tolerance_chooses(switch: fanin.LocalSwitch, monkeypatch: pytest.Monk
         return found[0]
 
     assert chosen("1e-5") == "ieee"
-    assert chosen("1.2e-7") == "exact"
+    assert chosen("1.8e-7") == "exact"
     with pytest.raises(fanin.FaninError, match="Ask for a tolerance of"):
         chosen("1e-12")

@@ -242,9 +242,16 @@ impl SessionConfig {
         if is_atp && (self.tolerance.is_some() || self.accumulator.is_some_and(|own| own != Accumulator::StaticFixed)) {
             return invalid("the algorithm atp adds as static-fixed: leave accumulator and tolerance out".into());
         }
+        if self.tolerance.is_some() && self.element_format != ElementFormat::Int32 {
+            return invalid(
+                "a tolerance is for sums of 32-bit elements, and narrower ones are rounded before that: leave the element \
+                 format at int32, or the tolerance out"
+                    .into(),
+            );
+        }
         let Some(accumulator) = self.chosen_accumulator() else {
-            let (tolerance, least) =
-                (self.tolerance.unwrap_or(0.0), relative_error(Accumulator::Exact, self.world_size));
+            let tolerance = self.tolerance.unwrap_or(0.0);
+            let least = round_up(relative_error(Accumulator::Exact, self.world_size));
             return invalid(format!(
                 "no accumulator keeps sums of {} ranks within {tolerance:e} of a block's largest value: the exact sum, \
                  rounded to float32, is up to {least:.1e} off. Ask for a tolerance of {least:.1e} or more",
@@ -253,8 +260,8 @@ impl SessionConfig {
         };
         if let Some(tolerance) = self.tolerance.filter(|_| !is_atp) {
             let promised = relative_error(accumulator, self.world_size);
-            if promised.is_nan() || promised > tolerance {
-                let label = accumulator.label();
+            if !(promised <= tolerance) {
+                let (label, promised) = (accumulator.label(), round_up(promised));
                 return invalid(format!(
                     "the accumulator {label} promises an error of at most {promised:.1e} of a block's largest value for \
                      {} ranks, and {tolerance:e} is asked for: leave the accumulator out to have one chosen",
@@ -300,7 +307,8 @@ impl SessionConfig {
         // One rank less in a host's memory is one that all others there wait for.
         let goes_on = self.on_peer_loss == OnPeerLoss::Continue || self.stragglers.is_some();
         // A host that sums first adds in the order and with the roundings of its own.
-        let adds_at_switch = self.algorithm == Algorithm::SwitchMl && self.accumulator() != Accumulator::BlockFixed;
+        let adds_at_switch = self.algorithm == Algorithm::SwitchMl
+            && (self.accumulator() != Accumulator::BlockFixed || self.tolerance.is_some());
         !goes_on
             && !adds_at_switch
             && self.transport == Transport::Auto
@@ -341,6 +349,15 @@ impl SessionConfig {
     pub(crate) fn spin(&self) -> Duration {
         self.spin.unwrap_or(SPIN_DEFAULT)
     }
+}
+
+/// To the two digits that messages show, and not below: whoever asks for that much is given it.
+fn round_up(share: f64) -> f64 {
+    if !share.is_normal() {
+        return share;
+    }
+    let unit = 10f64.powf(share.log10().floor() - 1.0);
+    (share / unit).ceil() * unit
 }
 
 fn core_count() -> usize {

@@ -261,6 +261,40 @@ fn a_block_with_infinity_is_reported_and_not_hidden() {
     );
 }
 
+/// Parts lie at the same place of every rank's output, so a block of another rank's part has a place there that is not its own.
+#[test]
+fn a_nan_stays_out_of_the_outputs_of_those_who_do_not_receive_it() {
+    const PART: usize = 96;
+    let sum = f32::from(RANKS);
+    World::new(RANKS).run(
+        |config| SessionConfig { element_count: Some(32), ..config },
+        |rank, session| {
+            let mut input = vec![1f32; PART * usize::from(RANKS)];
+            if rank == 1 {
+                // In the first block of the last part.
+                input[PART * usize::from(RANKS - 1)] = f32::NAN;
+            }
+            let mut part = vec![0f32; PART];
+            let scatter = CollectiveKind::ReduceScatter;
+            collective(&session, scatter, DataType::Float32, ReduceOp::Sum, &input, &mut part).expect("completes");
+            let (first, others) = part.split_at(32);
+            assert!(
+                first.iter().all(|value| if rank == RANKS - 1 { value.is_nan() } else { *value == sum }),
+                "{first:?}"
+            );
+            assert!(others.iter().all(|value| *value == sum), "{others:?}");
+
+            let (root, kept) = (1, vec![7f32; input.len()]);
+            let mut output = kept.clone();
+            let reduce = CollectiveKind::Reduce { root };
+            collective(&session, reduce, DataType::Float32, ReduceOp::Sum, &input, &mut output).expect("completes");
+            assert!(rank == root || output == kept, "rank {rank} has no place for the sum");
+            let non_finite = output.iter().filter(|value| value.is_nan()).count();
+            assert_eq!(non_finite, if rank == root { 32 } else { 0 });
+        },
+    );
+}
+
 #[test]
 fn threads_submit_side_by_side_to_sessions_of_their_own() {
     let worlds = [World::new(RANKS), World::new(RANKS)];

@@ -30,19 +30,50 @@ pub fn certify(accumulator: Accumulator, format: FloatFormat, contributions: &Co
     }
 }
 
-/// The promise for float32 as a share of the largest magnitude that any worker contributes to a block: scale-free, since all
-/// bounds but static-fixed's grow with it (for normal numbers).
+/// The promise for float32 as a share of the largest magnitude that any worker contributes to a block, whatever it is (among
+/// normal numbers above 2^-96, where block-fixed's exponents end).
 pub fn relative_error(accumulator: Accumulator, worker_count: u16) -> f64 {
-    let contributions = Contributions::bounded(worker_count.into(), 1.0);
-    match accumulator {
-        // Steps of 10^-8, however small the numbers are.
-        Accumulator::StaticFixed => f64::INFINITY,
-        _ => certify(accumulator, FloatFormat::Float32, &contributions).absolute_error,
+    // Steps of 10^-8, however small the numbers are.
+    if accumulator == Accumulator::StaticFixed {
+        return f64::INFINITY;
     }
+    let share = |largest: f64| {
+        let contributions = Contributions::bounded(worker_count.into(), largest);
+        certify(accumulator, FloatFormat::Float32, &contributions).absolute_error / largest
+    };
+    // Bounds jump where the largest number reaches a power of two, and where the sum does; in between they stay, and their
+    // share falls. Doubling the numbers doubles all.
+    let workers = f64::from(worker_count);
+    let sum_jumps = f64::from(u32::from(worker_count).next_power_of_two()) / workers;
+    [1.0, sum_jumps].iter().flat_map(|jump| [*jump, jump.next_up()]).map(share).fold(0.0, f64::max)
 }
 
 /// The cheapest accumulator whose sums of float32 among `worker_count` workers are never off by more than `tolerance` times the
 /// largest magnitude in the block. `None` where not even the exact sum, rounded to float32, is.
 pub fn cheapest(tolerance: f64, worker_count: u16) -> Option<Accumulator> {
     BY_COST.into_iter().find(|accumulator| relative_error(*accumulator, worker_count) <= tolerance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_hold_for_the_worst_largest_number() {
+        // 11184811, 11184811 and 11184812 times 2^-23 are 4 + 2^-22, which float32 rounds to 4.
+        let largest = 11_184_812.0 * f64::powi(2.0, -23);
+        let off = f64::powi(2.0, -22) / largest;
+        assert!(relative_error(Accumulator::Exact, 3) >= off);
+        for worker_count in 1..=256 {
+            for accumulator in BY_COST {
+                let promised = relative_error(accumulator, worker_count);
+                let worst = (0..400)
+                    .map(|step| f64::powf(2.0, f64::from(step) / 100.0))
+                    .map(|largest| (largest, Contributions::bounded(worker_count.into(), largest)))
+                    .map(|(largest, sum)| certify(accumulator, FloatFormat::Float32, &sum).absolute_error / largest)
+                    .fold(0.0, f64::max);
+                assert!(worst <= promised * (1.0 + 1e-12), "{accumulator:?}, {worker_count}: {worst:e} > {promised:e}");
+            }
+        }
+    }
 }

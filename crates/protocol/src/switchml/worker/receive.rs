@@ -6,7 +6,7 @@ use fanin_wire::{ElementFormat, Kind, fanin, p4app};
 
 use super::emit::{P4APP_NON_FINITE, P4APP_UNKNOWN};
 use super::slot::Phase;
-use super::{BlockId, Tensors, Worker};
+use super::{BlockId, Submission, Tensors, Worker};
 use crate::DropReason;
 use crate::switchml::WireFormat;
 use crate::time::Time;
@@ -135,12 +135,16 @@ impl Worker {
         let Some((submission, id)) = self.stream.find(slot.block) else { return 0 };
         let without_elements = slot.phase == Phase::Announcing
             || (slot.is_scaled(submission) && slot.exponent == BlockExponent::NON_FINITE);
-        let shard = submission.shape.shard(id.block);
-        let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
-        if without_elements || !receives {
+        if without_elements || !self.receives(submission, id) {
             return 0;
         }
         submission.shape.elements_of(id.block).1
+    }
+
+    /// Whether a block's sum is for this worker.
+    fn receives(&self, submission: &Submission, id: BlockId) -> bool {
+        let shard = submission.shape.shard(id.block);
+        submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank)
     }
 
     /// The sum of another collective can only come if somebody contributed in
@@ -237,7 +241,10 @@ impl Worker {
         let exponent = if scaled { exponent } else { BlockExponent::NOT_NEEDED };
         slot.overflowed = false;
         let non_finite = scaled && exponent == BlockExponent::NON_FINITE;
-        tensors.read_block(id, exponent, answer.shift, answer.payload);
+        // What a block turned out to be is nothing to the memory of a worker that has no place for its sum.
+        if self.receives(submission, id) {
+            tensors.read_block(id, exponent, answer.shift, answer.payload);
+        }
         if non_finite {
             self.counters.blocks_non_finite += 1;
             self.events.push_back(Event::NonFinite(id));
