@@ -235,7 +235,7 @@ fn sums_that_float16_does_not_hold_are_infinite_and_means_depend_on_the_accumula
     let reduced = |accumulator: Accumulator, value: f32, operator: ReduceOp| {
         let adjust = |config| SessionConfig { accumulator: Some(accumulator), ..config };
         let results = World::new(2).run(adjust, |_, session| {
-            let mut output = [0u16];
+            let mut output = vec![0u16];
             let (kind, input) = (CollectiveKind::AllReduce, [f32_to_f16(value)]);
             collective(&session, kind, DataType::Float16, operator, &input, &mut output).expect("completes");
             f16_to_f32(output[0])
