@@ -130,6 +130,7 @@ impl<F: FnMut() -> HostReport> Reporter<F> {
             counters: Some(counters),
             server_lanes,
             boundary,
+            membership: self.admission.membership,
         }
     }
 }

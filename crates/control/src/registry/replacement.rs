@@ -111,7 +111,7 @@ impl Registry {
         match planned {
             Ok(atp) => {
                 for (rank, waiter) in waiters {
-                    job.members[usize::from(rank)] = Member::new(waiter.ticket, waiter.label);
+                    job.members[usize::from(rank)] = Member::replacement(waiter.ticket, waiter.label);
                 }
                 self.begin_setting_up(job_id, atp, None, Some(boundary));
             }
