@@ -198,6 +198,8 @@ impl World {
             Step::Pass { ms } => {
                 self.now_ms += ms;
                 self.registry.expire(self.now_ms);
+                let next_ms = self.registry.next_expiry_ms();
+                assert!(next_ms.is_none_or(|at_ms| at_ms > self.now_ms), "the clock would not sleep: {next_ms:?}");
             }
             Step::FailNextInstall => self.fail_next_install = true,
             Step::Drain => self.registry.drain(0),

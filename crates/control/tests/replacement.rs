@@ -142,6 +142,38 @@ fn a_replacement_that_gives_up_on_the_way_is_lost_again() {
     assert_eq!(set_up, 2, "and know the tree");
 }
 
+/// Rank 2 is lost, and the others wait for a replacement until 520.
+fn waiting_at_boundary() -> (Registry, Assignment) {
+    let (mut registry, job) = running();
+    registry.stream_closed(10, job.job_id, 2, 2);
+    settle(&mut registry, 10);
+    (0..2).for_each(|rank| at_boundary(&mut registry, 20, &job, rank, 4, 500));
+    settle(&mut registry, 20);
+    assert_eq!(registry.next_expiry_ms(), Some(520));
+    (registry, job)
+}
+
+#[test]
+fn the_clock_sleeps_after_the_end_of_a_boundary_in_a_broken_job() {
+    let (mut registry, _) = waiting_at_boundary();
+    registry.server_detached(30, 1, "gone");
+    settle(&mut registry, 30);
+    registry.expire(600);
+    assert!(admitted(&settle(&mut registry, 600)).is_empty());
+    assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms > 600), "{:?}", registry.next_expiry_ms());
+}
+
+#[test]
+fn the_clock_sleeps_while_a_job_at_a_boundary_is_set_up_again() {
+    let (mut registry, job) = waiting_at_boundary();
+    registry.stream_closed(30, job.job_id, 1, 1);
+    // The data plane takes its time.
+    registry.expire(600);
+    assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms > 600), "{:?}", registry.next_expiry_ms());
+    // The boundary's time is over then.
+    assert_eq!(admitted(&settle(&mut registry, 600)), [(0, vec![])]);
+}
+
 /// A host that has stalled wakes when its rank has another process.
 #[test]
 fn a_process_that_was_replaced_changes_nothing() {

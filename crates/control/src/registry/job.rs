@@ -152,9 +152,16 @@ impl Job {
             .collect()
     }
 
+    /// Whether ranks at a boundary can go on from it now. While the job is set up again, the end of that decides.
+    pub(super) fn may_leave_boundary(&self) -> bool {
+        self.phase == JobPhase::Running && self.setting_up.is_none()
+    }
+
     pub(super) fn next_expiry_ms(&self) -> Option<u64> {
         let present = self.members.iter().filter(|member| member.is_present());
-        let waiting = self.replacements.values().map(|waiter| waiter.deadline_ms).chain(self.boundary_until_ms);
+        // A time that nothing is done at would stay in the past, and the clock would not sleep.
+        let boundary = self.boundary_until_ms.filter(|_| self.may_leave_boundary());
+        let waiting = self.replacements.values().map(|waiter| waiter.deadline_ms).chain(boundary);
         let lease = present.map(|member| member.lease_until_ms).chain(waiting).min();
         match self.phase {
             JobPhase::Installing => None,

@@ -71,7 +71,7 @@ impl Registry {
     pub(super) fn admit_at_boundary(&mut self, now_ms: u64, job_id: u32) {
         let lost = self.lost_ranks(job_id);
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
-        if job.phase != JobPhase::Running || job.setting_up.is_some() {
+        if !job.may_leave_boundary() {
             return;
         }
         let Some(boundaries) = job.boundaries() else {
@@ -160,6 +160,7 @@ impl Registry {
     pub(super) fn refuse_replacements(&mut self, job_id: u32) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let error = refusals::job_ended(job);
+        job.boundary_until_ms = None;
         let mut tickets: Vec<Ticket> =
             std::mem::take(&mut job.replacements).into_values().map(|it| it.ticket).collect();
         for rank in job.joining_ranks() {
