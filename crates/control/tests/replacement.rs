@@ -2,7 +2,7 @@
 
 mod support;
 
-use fanin_control::proto::{Absences, JoinRequest, LeaveRequest, Report, WorkerState, notice};
+use fanin_control::proto::{Absences, BoundaryReached, JoinRequest, LeaveRequest, Report, WorkerState, notice};
 use fanin_control::registry::{Assignment, Boundary, Registry, Ticket};
 use fanin_control::{Algorithm, ControlError, ErrorCode};
 use support::{attach_all, join, leave, registry, report, request, settle};
@@ -99,7 +99,12 @@ fn ranks_wait_for_replacements_as_long_as_the_most_patient() {
     settle(&mut registry, 10);
     at_boundary(&mut registry, 20, &job, 0, 4, 0);
     at_boundary(&mut registry, 20, &job, 1, 4, 500);
-    assert!(admitted(&settle(&mut registry, 20)).is_empty());
+    let told = settle(&mut registry, 20);
+    assert!(admitted(&told).is_empty());
+    let reached = notice::Kind::BoundaryReached(BoundaryReached { sequence: 4, wait_ms: 500 });
+    assert_eq!(told.notices, [(0, reached.clone()), (1, reached)], "nobody gives up before");
+    at_boundary(&mut registry, 30, &job, 0, 4, 0);
+    assert!(settle(&mut registry, 30).notices.is_empty(), "said once");
     assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms <= 520));
     registry.expire(519);
     assert!(admitted(&settle(&mut registry, 519)).is_empty());

@@ -9,7 +9,7 @@ use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Waiter;
 use super::{Assignment, Effect, JoinAsk, Registry, RunKey, Ticket, refusals};
 use crate::ControlError;
-use crate::proto::{self, Admitted, notice};
+use crate::proto::{self, Admitted, BoundaryReached, notice};
 
 /// Longest time that ranks can wait for replacements, milliseconds.
 const WAIT_MS_MAX: u64 = 86_400_000;
@@ -82,9 +82,15 @@ impl Registry {
             Ok(agreed) => agreed,
             Err(error) => return self.not_a_boundary(job_id, error),
         };
+        let begins = job.boundary_until_ms.is_none();
         let until_ms = *job.boundary_until_ms.get_or_insert(now_ms.saturating_add(wait_ms));
         let here: Vec<u16> = lost.iter().copied().filter(|rank| job.replacements.contains_key(rank)).collect();
         if here.len() < lost.len() && now_ms < until_ms {
+            if begins {
+                // A rank that would have waited for less must not give up before the others.
+                let reached = BoundaryReached { sequence: boundary.sequence, wait_ms };
+                self.notify_attached(job_id, &notice::Kind::BoundaryReached(reached));
+            }
             return;
         }
         job.leave_boundary(boundary.sequence);
