@@ -179,8 +179,9 @@ class Session:
 
         Every worker calls this at the same place of its loop, in a job with ``FANIN_ON_PEER_LOSS=continue``, and gets
         the same list. It waits for the results of earlier collectives and for the other workers; then, if a lost worker
-        has no replacement yet, up to `wait` seconds for it. What the newcomers must know, such as weights and the
-        number of the step, is sent to them by collectives that follow, for example ``broadcast``.
+        has no replacement yet, up to `wait` seconds for it (the longest `wait` of all workers). What the newcomers must
+        know, such as weights and the number of the step, is sent to them by collectives that follow, for example
+        ``broadcast``.
         """
         return list(self._session.admit(wait))
 

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fanin_control::Algorithm;
-use fanin_control::proto::{Absences, Report};
+use fanin_control::proto::{Absences, LeaveRequest, Report};
 use fanin_control::registry::{Assignment, Boundary, Effect, JoinAsk, Limits, Registry, Ticket};
 use fanin_control::tenants::Tenant;
 use fanin_protocol::atp::Tree;
 use proptest::prelude::*;
-use support::{WORKER, counting_entropy, report, request};
+use support::{WORKER, counting_entropy, leave, report, request};
 
 const MEMORY_BYTES: u64 = 400 << 10;
 const QUOTA_BYTES: [u64; 3] = [u64::MAX, 200 << 10, 100 << 10];
@@ -128,6 +128,9 @@ struct World {
     installed: BTreeMap<u32, Assignment>,
     job_ids_ever: BTreeSet<u32>,
     waiting: BTreeSet<Ticket>,
+    rank_of: BTreeMap<Ticket, u32>,
+    /// Of replacements, by job and rank.
+    memberships: BTreeMap<(u32, u32), u64>,
     /// Of jobs that were set up again: what packets carry, and who is left.
     trees: BTreeMap<u32, (u32, Tree)>,
     fail_next_install: bool,
@@ -144,6 +147,8 @@ impl World {
             installed: BTreeMap::new(),
             job_ids_ever: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            rank_of: BTreeMap::new(),
+            memberships: BTreeMap::new(),
             trees: BTreeMap::new(),
             fail_next_install: false,
         }
@@ -162,27 +167,39 @@ impl World {
             }
             Step::Cancel { pick } => self.cancel(pick),
             Step::Attach { pick, rank, stream } => {
-                self.with_job(pick, |registry, now_ms, job| drop(registry.attach(now_ms, &report(job, rank), stream)));
+                self.with_job(pick, |registry, now_ms, job, membership| {
+                    let report = Report { membership: membership(rank), ..report(job, rank) };
+                    drop(registry.attach(now_ms, &report, stream));
+                });
             }
             Step::Report { pick, rank, stream } => {
-                self.with_job(pick, |registry, now_ms, job| drop(registry.report(now_ms, report(job, rank), stream)));
+                self.with_job(pick, |registry, now_ms, job, membership| {
+                    let report = Report { membership: membership(rank), ..report(job, rank) };
+                    drop(registry.report(now_ms, report, stream));
+                });
             }
             Step::Boundary { pick, rank, stream, sequence } => {
                 let boundary = Boundary { sequence, chunks: vec![7 * sequence; 2] }.to_proto(500);
-                self.with_job(pick, |registry, now_ms, job| {
-                    let report = Report { boundary: Some(boundary), ..report(job, rank) };
+                self.with_job(pick, |registry, now_ms, job, membership| {
+                    let report = Report { boundary: Some(boundary), membership: membership(rank), ..report(job, rank) };
                     drop(registry.report(now_ms, report, stream));
                 });
             }
             Step::CloseStream { pick, rank, stream } => {
-                self.with_job(pick, |registry, now_ms, job| registry.stream_closed(now_ms, job.job_id, rank, stream));
+                self.with_job(pick, |registry, now_ms, job, _| {
+                    registry.stream_closed(now_ms, job.job_id, rank, stream);
+                });
             }
             Step::Leave { pick, rank } => {
-                self.with_job(pick, |registry, _, job| drop(registry.leave(job.job_id, job.job_token, rank)));
+                self.with_job(pick, |registry, _, job, membership| {
+                    drop(registry.leave(&LeaveRequest { membership: membership(rank), ..leave(job, rank) }));
+                });
             }
             Step::Pass { ms } => {
                 self.now_ms += ms;
                 self.registry.expire(self.now_ms);
+                let next_ms = self.registry.next_expiry_ms();
+                assert!(next_ms.is_none_or(|at_ms| at_ms > self.now_ms), "the clock would not sleep: {next_ms:?}");
             }
             Step::FailNextInstall => self.fail_next_install = true,
             Step::Drain => self.registry.drain(0),
@@ -198,8 +215,10 @@ impl World {
             job_count_max: QUOTA_JOBS[tenant],
             operator: false,
         };
+        let rank = u32::from(ask.rank);
         if let Ok(ticket) = self.registry.join(self.now_ms, &tenant, ask) {
             assert!(self.waiting.insert(ticket), "a ticket was given twice");
+            self.rank_of.insert(ticket, rank);
         }
     }
 
@@ -209,9 +228,11 @@ impl World {
         self.registry.cancel(self.now_ms, ticket);
     }
 
-    fn with_job(&mut self, pick: usize, act: impl FnOnce(&mut Registry, u64, &Assignment)) {
+    fn with_job(&mut self, pick: usize, act: impl FnOnce(&mut Registry, u64, &Assignment, &dyn Fn(u32) -> u64)) {
         if let Some(job) = self.installed.values().nth(pick) {
-            act(&mut self.registry, self.now_ms, job);
+            // Zero: the rank's first process.
+            let membership = |rank| self.memberships.get(&(job.job_id, rank)).copied().unwrap_or(0);
+            act(&mut self.registry, self.now_ms, job, &membership);
         }
     }
 
@@ -224,6 +245,7 @@ impl World {
                 Effect::Admit { ticket, assignment } => {
                     assert!(self.waiting.remove(&ticket), "answered twice or after a cancel");
                     if let Some(resumed) = &assignment.resumed {
+                        self.memberships.insert((assignment.job_id, self.rank_of[&ticket]), ticket.0);
                         REPLACED.fetch_add(1, Ordering::Relaxed);
                         let known = self.trees.get(&assignment.job_id).map(|(token, _)| *token);
                         assert_eq!(known, Some(resumed.packet_token), "packets that the data plane does not know");

@@ -3,10 +3,10 @@
 mod support;
 
 use fanin_control::ErrorCode;
-use fanin_control::proto::{JobState, LossReason, RemovalReason, notice};
+use fanin_control::proto::{JobState, LeaveRequest, LossReason, RemovalReason, notice};
 use fanin_control::registry::{JoinAsk, Limits, Registry};
 use fanin_control::tenants::Tenant;
-use support::{WORKER, attach_all, join, limits, registry, report, request, run_job, settle, tenant};
+use support::{WORKER, attach_all, join, leave, limits, registry, report, request, run_job, settle, tenant};
 
 #[test]
 fn the_last_rank_completes_the_job_and_all_get_the_same_answer() {
@@ -111,7 +111,7 @@ fn a_worker_of_an_ended_run_is_told_so() {
     let duplicate = join(&mut registry, 0, request("j", 0, 2)).unwrap_err();
     assert_eq!(duplicate.code, ErrorCode::DuplicateRank, "while the run is alive");
     for rank in 0..2 {
-        registry.leave(assignment.job_id, assignment.job_token, rank).unwrap();
+        registry.leave(&leave(&assignment, rank)).unwrap();
     }
     assert_eq!(join(&mut registry, 0, request("j", 0, 2)).unwrap_err().code, ErrorCode::StaleRun);
     assert_eq!(registry.report(0, report(&assignment, 0), 0).unwrap_err().code, ErrorCode::UnknownJob);
@@ -300,14 +300,14 @@ fn the_slots_are_freed_when_the_last_rank_leaves() {
     let mut registry = registry();
     let assignment = run_job(&mut registry, 0, "j", 2);
     attach_all(&mut registry, 0, &assignment);
-    registry.leave(assignment.job_id, assignment.job_token, 0).unwrap();
-    registry.leave(assignment.job_id, assignment.job_token, 0).expect("leaving twice is no error");
+    registry.leave(&leave(&assignment, 0)).unwrap();
+    registry.leave(&leave(&assignment, 0)).expect("leaving twice is no error");
     let outcome = settle(&mut registry, 0);
     assert!(outcome.removed.is_empty());
     assert!(matches!(outcome.notices[..], [(1, notice::Kind::PeerLeft(left))] if left.rank == 0), "{outcome:?}");
     registry.stream_closed(0, assignment.job_id, 0, 0);
     assert!(settle(&mut registry, 0).notices.is_empty(), "a stream that ends after a leave is no loss");
-    registry.leave(assignment.job_id, assignment.job_token, 1).unwrap();
+    registry.leave(&leave(&assignment, 1)).unwrap();
     assert_eq!(settle(&mut registry, 0).removed, [assignment.job_id]);
 }
 
@@ -318,7 +318,7 @@ fn a_wrong_job_token_opens_nothing() {
     let mut forged = report(&assignment, 0);
     forged.job_token ^= 1;
     assert_eq!(registry.attach(0, &forged, 0).unwrap_err().code, ErrorCode::WrongJobToken);
-    let left = registry.leave(assignment.job_id, forged.job_token, 0);
+    let left = registry.leave(&LeaveRequest { job_token: forged.job_token, ..leave(&assignment, 0) });
     assert_eq!(left.unwrap_err().code, ErrorCode::WrongJobToken);
 }
 
@@ -356,7 +356,7 @@ fn draining_refuses_new_jobs_and_lets_running_ones_finish() {
     assert!(matches!(outcome.notices[..], [(0, notice::Kind::Draining(draining))] if draining.deadline_ms == 700));
     assert_eq!(join(&mut registry, 0, request("new", 0, 1)).unwrap_err().code, ErrorCode::Draining);
     registry.report(0, report(&assignment, 0), 0).unwrap();
-    registry.leave(assignment.job_id, assignment.job_token, 0).unwrap();
+    registry.leave(&leave(&assignment, 0)).unwrap();
     assert!(registry.is_idle());
 }
 
@@ -364,7 +364,7 @@ fn draining_refuses_new_jobs_and_lets_running_ones_finish() {
 fn a_freed_job_number_rests_while_others_are_free() {
     let mut registry = registry();
     let first = run_job(&mut registry, 0, "a", 1);
-    registry.leave(first.job_id, first.job_token, 0).unwrap();
+    registry.leave(&leave(&first, 0)).unwrap();
     let second = run_job(&mut registry, 0, "b", 1);
     assert_ne!(first.job_id & 0xff, second.job_id & 0xff);
 }

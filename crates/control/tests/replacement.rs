@@ -2,10 +2,10 @@
 
 mod support;
 
-use fanin_control::proto::{Absences, JoinRequest, Report, notice};
+use fanin_control::proto::{Absences, BoundaryReached, JoinRequest, LeaveRequest, Report, WorkerState, notice};
 use fanin_control::registry::{Assignment, Boundary, Registry, Ticket};
 use fanin_control::{Algorithm, ControlError, ErrorCode};
-use support::{attach_all, join, registry, report, request, settle};
+use support::{attach_all, join, leave, registry, report, request, settle};
 
 const WORLD_SIZE: u32 = 3;
 
@@ -17,15 +17,24 @@ fn going_on(rank: u32) -> JoinRequest {
     }
 }
 
-/// A job of three with a server of its own, all attached.
-fn running() -> (Registry, Assignment) {
+/// A job of three with a server of its own, and the tickets of its ranks.
+fn joined() -> (Registry, Assignment, Vec<Ticket>) {
     let mut registry = registry();
     registry.server_attached(1, vec!["127.0.0.1:4000".parse().unwrap()]);
-    for rank in 0..WORLD_SIZE {
-        join(&mut registry, 0, going_on(rank)).expect("there is room");
-    }
+    let tickets = (0..WORLD_SIZE).map(|rank| join(&mut registry, 0, going_on(rank)).expect("there is room")).collect();
     let job = settle(&mut registry, 0).installed.pop().expect("complete");
+    (registry, job, tickets)
+}
+
+/// The same, all attached.
+fn running_with_tickets() -> (Registry, Assignment, Vec<Ticket>) {
+    let (mut registry, job, tickets) = joined();
     attach_all(&mut registry, 0, &job);
+    (registry, job, tickets)
+}
+
+fn running() -> (Registry, Assignment) {
+    let (registry, job, _) = running_with_tickets();
     (registry, job)
 }
 
@@ -37,6 +46,14 @@ fn at_boundary(registry: &mut Registry, now_ms: u64, job: &Assignment, rank: u32
     let boundary = Boundary { sequence, chunks: vec![5 * sequence, 3] }.to_proto(wait_ms);
     let report = Report { boundary: Some(boundary), ..report(job, rank) };
     registry.report(now_ms, report, rank.into()).expect("it is attached");
+}
+
+/// Lets a replacement of rank 2 in, which is lost already. Returns its membership.
+fn replaced(registry: &mut Registry, now_ms: u64, job: &Assignment) -> u64 {
+    let ticket = replace(registry, now_ms, 2).expect("its place is free");
+    (0..2).for_each(|rank| at_boundary(registry, now_ms, job, rank, 9, 0));
+    assert_eq!(settle(registry, now_ms).admitted[0].0, ticket);
+    ticket.0
 }
 
 /// What each rank was told about boundaries: who is replaced.
@@ -70,7 +87,7 @@ fn a_replacement_begins_where_the_others_meet() {
     let tree = &assignment.atp.as_ref().unwrap().tree;
     assert_eq!((tree.left_count(), tree.worker_count()), (3, 3));
     // Its stream opens like any other's, and old reports about the boundary change nothing.
-    registry.attach(50, &report(&job, 2), 7).expect("it is a member");
+    registry.attach(50, &Report { membership: ticket.0, ..report(&job, 2) }, 7).expect("it is a member");
     at_boundary(&mut registry, 60, &job, 0, 9, 1000);
     assert!(admitted(&settle(&mut registry, 60)).is_empty());
 }
@@ -82,7 +99,12 @@ fn ranks_wait_for_replacements_as_long_as_the_most_patient() {
     settle(&mut registry, 10);
     at_boundary(&mut registry, 20, &job, 0, 4, 0);
     at_boundary(&mut registry, 20, &job, 1, 4, 500);
-    assert!(admitted(&settle(&mut registry, 20)).is_empty());
+    let told = settle(&mut registry, 20);
+    assert!(admitted(&told).is_empty());
+    let reached = notice::Kind::BoundaryReached(BoundaryReached { sequence: 4, wait_ms: 500 });
+    assert_eq!(told.notices, [(0, reached.clone()), (1, reached)], "nobody gives up before");
+    at_boundary(&mut registry, 30, &job, 0, 4, 0);
+    assert!(settle(&mut registry, 30).notices.is_empty(), "said once");
     assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms <= 520));
     registry.expire(519);
     assert!(admitted(&settle(&mut registry, 519)).is_empty());
@@ -123,6 +145,94 @@ fn a_replacement_that_gives_up_on_the_way_is_lost_again() {
     assert_eq!(admitted(&outcome), [(0, vec![]), (1, vec![])], "both go on, without it");
     let set_up = outcome.notices.iter().filter(|(_, notice)| matches!(notice, notice::Kind::SetUpAgain(_))).count();
     assert_eq!(set_up, 2, "and know the tree");
+}
+
+/// Rank 2 is lost, and the others wait for a replacement until 520.
+fn waiting_at_boundary() -> (Registry, Assignment) {
+    let (mut registry, job) = running();
+    registry.stream_closed(10, job.job_id, 2, 2);
+    settle(&mut registry, 10);
+    (0..2).for_each(|rank| at_boundary(&mut registry, 20, &job, rank, 4, 500));
+    settle(&mut registry, 20);
+    assert_eq!(registry.next_expiry_ms(), Some(520));
+    (registry, job)
+}
+
+#[test]
+fn the_clock_sleeps_after_the_end_of_a_boundary_in_a_broken_job() {
+    let (mut registry, _) = waiting_at_boundary();
+    registry.server_detached(30, 1, "gone");
+    settle(&mut registry, 30);
+    registry.expire(600);
+    assert!(admitted(&settle(&mut registry, 600)).is_empty());
+    assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms > 600), "{:?}", registry.next_expiry_ms());
+}
+
+#[test]
+fn the_clock_sleeps_while_a_job_at_a_boundary_is_set_up_again() {
+    let (mut registry, job) = waiting_at_boundary();
+    registry.stream_closed(30, job.job_id, 1, 1);
+    // The data plane takes its time.
+    registry.expire(600);
+    assert!(registry.next_expiry_ms().is_some_and(|at_ms| at_ms > 600), "{:?}", registry.next_expiry_ms());
+    // The boundary's time is over then.
+    assert_eq!(admitted(&settle(&mut registry, 600)), [(0, vec![])]);
+}
+
+/// A host that has stalled wakes when its rank has another process.
+#[test]
+fn a_process_that_was_replaced_changes_nothing() {
+    let (mut registry, job, tickets) = running_with_tickets();
+    (1..=2).for_each(|at| (0..2).for_each(|rank| registry.report(at * 900, report(&job, rank), rank.into()).unwrap()));
+    registry.expire(1800);
+    settle(&mut registry, 1800);
+    let membership = replaced(&mut registry, 1810, &job);
+    // It has said so since it joined; a worker of an older release has not.
+    for old in [tickets[2].0, 0] {
+        for is_attached in [false, true] {
+            if is_attached {
+                registry.attach(1820, &Report { membership, ..report(&job, 2) }, 7).expect("it is the rank");
+                settle(&mut registry, 1820);
+            }
+            let late = Report { membership: old, ..report(&job, 2) };
+            let late_leave = LeaveRequest { membership: old, ..leave(&job, 2) };
+            let errors = [
+                registry.leave(&late_leave).unwrap_err(),
+                registry.attach(1830, &late, 8).unwrap_err(),
+                registry.report(1830, late.clone(), 2).unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.code, ErrorCode::JobBroken);
+                assert!(error.message.contains("rank 2 was declared lost and replaced"), "{error}");
+            }
+            registry.stream_closed(1830, job.job_id, 2, 2);
+            let outcome = settle(&mut registry, 1830);
+            assert!(outcome.notices.is_empty() && outcome.closed.is_empty(), "nobody is told: {outcome:?}");
+        }
+        registry.report(1840, Report { membership, ..report(&job, 2) }, 7).expect("its stream is as it was");
+    }
+    let status = registry.status(job.job_id, 1840).unwrap();
+    assert_eq!(status.workers[2].state(), WorkerState::Attached);
+    // Its own leave is one.
+    registry.leave(&LeaveRequest { membership, ..leave(&job, 2) }).unwrap();
+    assert_eq!(settle(&mut registry, 1850).closed, [2]);
+}
+
+/// It has joined and been lost before its stream opened.
+#[test]
+fn a_late_attach_does_not_take_over_a_replacement() {
+    let (mut registry, job, tickets) = joined();
+    for rank in 0..2 {
+        registry.attach(0, &report(&job, rank), rank.into()).unwrap();
+    }
+    registry.report(900, report(&job, 0), 0).unwrap();
+    registry.report(900, report(&job, 1), 1).unwrap();
+    registry.expire(1000);
+    settle(&mut registry, 1000);
+    let membership = replaced(&mut registry, 1010, &job);
+    let late = Report { membership: tickets[2].0, ..report(&job, 2) };
+    assert!(registry.attach(1020, &late, 2).unwrap_err().message.contains("was declared lost and replaced"));
+    registry.attach(1030, &Report { membership, ..report(&job, 2) }, 7).expect("its place is free");
 }
 
 #[test]

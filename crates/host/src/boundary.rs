@@ -18,9 +18,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Where this rank waits for the others.
 pub(crate) struct AtBoundary {
     place: Boundary,
+    /// Since this call, or since all ranks are here.
     pub since: Instant,
-    /// For replacements, once all are here.
-    pub wait: Duration,
+    /// From `since` on, beside the time for a collective: this rank's own wait, or that of the most patient one.
+    pub patience: Duration,
+    /// For replacements, once all are here: what this rank asks for.
+    wait: Duration,
     /// All collectives before it have their results.
     is_reached: bool,
     /// Who has come, once the switch has said so.
@@ -38,7 +41,7 @@ impl AtBoundary {
 impl Session {
     /// Lets replacements take the places of lost ranks. All ranks call this at the same place in the order of their collectives;
     /// it waits until they have, and until the results of all earlier collectives are there. If every lost rank has a
-    /// replacement by then, or `wait` after the last rank has come, all go on together. Returns the ranks that were replaced,
+    /// replacement by then, or `wait` after the last rank has come (the longest of all ranks' `wait`), all go on together. Returns the ranks that were replaced,
     /// the same on every rank; a replacement has its own [`Session::connect`] return at this place.
     ///
     /// `is_interrupted` is asked ten times a second; if it says so, the session fails.
@@ -76,7 +79,8 @@ impl Shared {
         }
         let place = Boundary { sequence: state.sequence_next, chunks: state.chunks.clone() };
         state.sequence_next += 1;
-        state.boundary = Some(AtBoundary { place, since: Instant::now(), wait, is_reached: false, admitted: None });
+        let since = Instant::now();
+        state.boundary = Some(AtBoundary { place, since, patience: wait, wait, is_reached: false, admitted: None });
         Ok(())
     }
 
@@ -106,6 +110,13 @@ impl Shared {
             let _ = self.trouble.send(Trouble::AtBoundary);
         }
         Ok(None)
+    }
+
+    /// All ranks are here, and the switch lets them go on after `wait` at the latest, which may be another rank's.
+    pub fn wait_at_reached(&self, sequence: u64, wait: Duration) {
+        if let Some(at) = self.lock().boundary.as_mut().filter(|at| at.place.sequence == sequence) {
+            (at.since, at.patience) = (Instant::now(), wait);
+        }
     }
 
     /// The switch has said who has come.

@@ -99,7 +99,8 @@ mod tests {
             host_of_rank: host_of_rank.to_vec(),
         };
         let (data_addresses, switch_name) = (Vec::new(), String::new());
-        Place::new(&Admission { assignment, rank, data_addresses, switch_name, lease: Duration::from_secs(1) })
+        let lease = Duration::from_secs(1);
+        Place::new(&Admission { assignment, rank, membership: 1, data_addresses, switch_name, lease })
     }
 
     #[test]

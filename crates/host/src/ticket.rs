@@ -17,7 +17,9 @@ use crate::{Error, ErrorKind};
 pub struct Outcome {
     /// Blocks whose sum was not a number because some rank's input was not.
     pub non_finite_blocks: u64,
-    /// Elements whose sum left the accumulator's format; their blocks were sent again, and the result has them right.
+    /// Elements whose sum left the accumulator's format. Their blocks were sent again in block fixed point: every element of
+    /// such a block has that accumulator's error (relative to the block's largest value), and an infinity where the result
+    /// does not fit the tensor's type.
     pub overflowed_elements: u64,
     /// Blocks in all.
     pub chunks: u64,

@@ -166,6 +166,7 @@ impl Watching {
             Notice::SetUpAgain { lost_rank, detail, packet_token, atp } => {
                 return self.go_on_without(lost_rank, &detail, packet_token, atp.as_deref());
             }
+            Notice::BoundaryReached { sequence, wait } => return self.shared.wait_at_reached(sequence, wait),
             Notice::Admitted { sequence, ranks, packet_token, atp, error } => {
                 return self.leave_boundary(sequence, ranks, packet_token, atp.as_deref(), error);
             }
@@ -327,7 +328,8 @@ impl Watching {
     }
 
     fn check_boundary(&mut self) {
-        let is_over = |at: &AtBoundary| at.since.elapsed() >= self.shared.config.collective_timeout + at.wait;
+        let timeout = self.shared.config.collective_timeout;
+        let is_over = |at: &AtBoundary| at.since.elapsed() >= timeout.saturating_add(at.patience);
         if !self.shared.lock().boundary.as_ref().is_some_and(is_over) {
             return;
         }

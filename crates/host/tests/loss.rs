@@ -25,6 +25,8 @@ const REPLACES: &str = "FANIN_TEST_REPLACES";
 const REPLACEMENTS: usize = 3;
 /// Longer than a test process takes to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// Longer than a small collective takes on a busy machine.
+const SHORT: Duration = Duration::from_secs(5);
 /// Several times longer than the root of a topology waits between two looks at the other switches.
 const SOME_LOOKS: Duration = Duration::from_millis(1_200);
 
@@ -214,6 +216,31 @@ fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS 
 fn a_rank_is_killed_and_replaced_again_and_again() {
     let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
     replace_one_of(&world, ["", ""], [""; REPLACEMENTS + 1]);
+}
+
+/// Rank 0 would not wait at all, and waits with rank 1 for longer than the time for a collective. Nobody comes.
+#[test]
+fn ranks_that_would_wait_for_different_times_go_on_together() {
+    let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
+    let mut child = spawn_rank(world.controller(), "");
+    let (told, dying) = channel();
+    std::thread::scope(|scope| {
+        let run = |rank: u16, wait: Duration| {
+            let (told, controller) = (told.clone(), world.controller());
+            scope.spawn(move || {
+                let config = SessionConfig { collective_timeout: SHORT, ..going_on(controller, rank, "") };
+                let session = Session::connect(config).expect("joins");
+                all_reduce(&session, rank, ReduceOp::Sum);
+                let _ = told.send(());
+                assert_eq!(session.admit(wait, &|| false).expect("rank 1 waits"), Vec::<u16>::new());
+            })
+        };
+        let ranks = [run(0, Duration::ZERO), run(1, 2 * SHORT)];
+        (0..2).for_each(|_| dying.recv().expect("the first round is over"));
+        child.kill().expect("it still runs");
+        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+    });
+    child.wait().expect("it is gone");
 }
 
 /// A switch of a topology in a file, on addresses of this test process alone.

@@ -87,29 +87,44 @@ impl LogTables {
     /// `x + y` by look-ups.
     ///
     /// Subnormals count as zeros, and so do numbers whose logarithm is below 16 bits; where one operand is zero, the other is
-    /// the sum. Infinities and NaN follow IEEE 754. A look-up that adds nothing returns the larger operand as it is.
+    /// the sum. Infinities and NaN follow IEEE 754. A look-up that adds nothing returns the larger operand as it is. A sum
+    /// above 16 bits of logarithm, or of what lies above them, takes [`Self::largest`] (counted as saturation) and keeps it.
     pub fn sum(&self, x: f32, y: f32, telemetry: &mut Telemetry) -> f32 {
         if !x.is_finite() || !y.is_finite() {
             return x + y;
         }
         let (large, small) = if x.abs() >= y.abs() { (x, y) } else { (y, x) };
+        for operand in [x, y] {
+            if operand.abs() == self.largest() {
+                return operand;
+            }
+        }
         let Some(j) = self.log(small, telemetry) else {
             return if self.log(large, telemetry).is_some() { large } else { 0.0 };
         };
         // The larger one's logarithm is not less.
         let Some(i) = self.log(large, telemetry) else { return 0.0 };
+        if large == -small {
+            return 0.0;
+        }
+        let is_above = i.max(j) > i16::MAX.into();
+        let (i, j) = (saturate(i), saturate(j));
         let z = saturate(i64::from(j) - i64::from(i));
         let is_opposite = large.is_sign_negative() != small.is_sign_negative();
         let added = if is_opposite { self.mi_opposite[key(z)] } else { self.mi[key(z)] };
-        if added == NO_LOG {
-            return 0.0;
-        }
         if added == 0 {
             telemetry.lost_bits += 1;
             return large;
         }
+        // Whatever was looked up, even no number, where logarithms had been cut: it was not for these operands.
         let t = i64::from(i) + i64::from(added);
-        telemetry.saturation += u64::from(t > i16::MAX.into());
+        if is_above || t > i16::MAX.into() {
+            telemetry.saturation += 1;
+            return self.largest().copysign(large);
+        }
+        if added == NO_LOG {
+            return 0.0;
+        }
         if t < i16::MIN.into() {
             telemetry.flushed_to_zero += 1;
             return 0.0;
@@ -117,21 +132,32 @@ impl LogTables {
         self.power(saturate(t)).copysign(large)
     }
 
-    /// The logarithm of a magnitude in steps; `None` for what counts as zero.
-    fn log(&self, x: f32, telemetry: &mut Telemetry) -> Option<i16> {
+    /// The magnitude of a sum that has left 16 bits of logarithm: 2^32.767 of 1000 steps per octave.
+    pub fn largest(&self) -> f32 {
+        self.power(i16::MAX)
+    }
+
+    /// How many sums of the slot have left 16 bits of logarithm. A contribution of just that magnitude counts as well.
+    pub fn count_saturated(&self, slot: &[f32]) -> u64 {
+        let largest = self.largest();
+        slot.iter().filter(|sum| sum.abs() == largest).count() as u64
+    }
+
+    /// The logarithm of a magnitude in steps, also beyond 16 bits above; `None` for what counts as zero.
+    fn log(&self, x: f32, telemetry: &mut Telemetry) -> Option<i64> {
         let bits = x.to_bits();
         let (field, m, dm) = ((bits >> 23) & 0xff, (bits >> 12) & 0x7ff | 0x800, bits & 0xfff);
         let (m, dm) = (m as usize, dm as usize);
         let u = i32::from(self.log_dm[dm]) - i32::from(self.log_m_ln2[m]);
         let correction = if self.log_dm[dm] == NO_LOG { 0 } else { self.exp_u[key(saturate(u.into()))] };
         let log = i64::from(self.epo[field as usize]) + i64::from(self.log_m[m]) + i64::from(correction);
-        let octaves = (field as i32 - 127) * self.steps;
+        // The table of exponents ends at 16 bits.
+        let octaves = i64::from((field as i32 - 127) * self.steps);
         if field == 0 || octaves < i16::MIN.into() {
             telemetry.flushed_to_zero += u64::from(bits << 1 != 0);
             return None;
         }
-        telemetry.saturation += u64::from(octaves.max(log as i32) > i16::MAX.into());
-        Some(saturate(log))
+        Some(log.max(octaves))
     }
 
     /// `2^t`: the exponent is the whole octaves, the table has the fraction.

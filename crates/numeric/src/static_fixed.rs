@@ -73,14 +73,14 @@ pub fn is_saturated(slot: &[i32]) -> bool {
 }
 
 /// What the sum of these contributions promises: half of 10^-8 for each value, and the rounding to f32; nothing where a sum may
-/// leave 32 bits.
+/// leave 32 bits, not even the same bits in every order: 20, 20, -20 saturates, 20, -20, 20 does not.
 pub fn certify(contributions: &Contributions) -> Certificate {
     let steps = f64::from(contributions.worker_count) / (2.0 * SCALE);
     let largest = contributions.magnitude_sum + steps;
     let read_out = pow2(floor_log2(largest) - 24);
     let fits = largest * SCALE < f64::from(i32::MAX);
     let absolute_error = if fits { steps + read_out } else { f64::INFINITY };
-    Certificate { order_independent: true, absolute_error, source: "ATP, Appendix B.1" }
+    Certificate { order_independent: fits, absolute_error, source: "ATP, Appendix B.1" }
 }
 
 /// How many sums of the slot have left 32 bits.

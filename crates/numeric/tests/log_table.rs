@@ -138,8 +138,34 @@ fn zeros_and_the_ends_of_the_range() {
     assert_eq!(wide.sum(1.000_000_1, 1e-9, &mut counts), 1.000_000_1);
     assert_eq!(counts.lost_bits, 1);
     assert_eq!(counts.saturation, 0);
-    let saturated = fine.sum(2f32.powi(40), 2f32.powi(40), &mut counts);
-    assert!(saturated < 2f32.powi(33) && counts.saturation >= 2, "{saturated:e} {counts:?}");
+}
+
+/// A sum that leaves the range counts once, whatever the operands' logarithms, and says so from then on; one that is an
+/// operand as it came does not.
+#[test]
+fn sums_beyond_the_range_saturate_once_and_for_good() {
+    let tables = LogTables::new(1000, Entries::Rounded);
+    let largest = tables.largest();
+    assert!((2f32.powi(32)..2f32.powi(33)).contains(&largest));
+    let count = |x: f32, y: f32| {
+        let mut counts = Telemetry::default();
+        (tables.sum(x, y, &mut counts), counts.saturation)
+    };
+    let above = 2f32.powi(40);
+    assert_eq!(count(2f32.powi(33), 2f32.powi(33)), (largest, 1));
+    assert_eq!(count(2f32.powi(32), 2f32.powi(32)), (largest, 1));
+    assert_eq!(count(-above, -1e9), (-largest, 1));
+    // Wrong without a sum above the range: the logarithm of one operand is.
+    assert_eq!(count(above, -2f32.powi(38)), (largest, 1));
+    assert_eq!(count(above, -1e9), (largest, 1));
+    for (x, y, sum) in [(above, 0.0, above), (0.0, -above, -above), (above, 1e-3, above), (above, -above, 0.0)] {
+        assert_eq!(count(x, y), (sum, 0), "{x:e} + {y:e}");
+    }
+    // Nothing brings it back.
+    for y in [-above, above, -largest, -1e9, 0.0] {
+        assert_eq!(count(largest, y), (largest, 0), "{y:e}");
+    }
+    assert_eq!(tables.count_saturated(&[largest, above, -largest, 0.0, f32::NAN, f32::INFINITY]), 2);
 }
 
 #[test]

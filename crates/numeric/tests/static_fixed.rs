@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Random, pow2};
+use fanin_numeric::certificate::Contributions;
 use fanin_numeric::static_fixed::{self, *};
 use fanin_numeric::{float_wire, float16};
 use proptest::prelude::*;
@@ -214,3 +215,24 @@ proptest! {
 /// Fixed point and floats as they are.
 type Write<T> = (fn(&[T], &mut [u8]), fn(&[T], &mut [u8]));
 type Read<T> = (fn(&[u8], f32, &mut [T]), fn(&[u8], f32, &mut [T]));
+
+/// Where a sum may saturate, the order decides whether it does.
+#[test]
+fn the_order_matters_only_where_a_sum_may_saturate() {
+    let sum = |values: [f32; 3]| {
+        let (mut slot, mut payload) = ([0], [0; 4]);
+        for (index, value) in values.into_iter().enumerate() {
+            static_fixed::quantize_f32(&[value], &mut payload);
+            if index == 0 {
+                static_fixed::overwrite(&payload, &mut slot)
+            } else {
+                static_fixed::add(&payload, &mut slot)
+            }
+        }
+        static_fixed::count_saturated(&slot)
+    };
+    assert_eq!((sum([20.0, 20.0, -20.0]), sum([20.0, -20.0, 20.0])), (1, 0));
+    let promised = |largest| static_fixed::certify(&Contributions::bounded(3, largest));
+    assert!(!promised(20.0).order_independent && promised(20.0).absolute_error.is_infinite());
+    assert!(promised(7.0).order_independent && promised(7.0).absolute_error < 1e-6);
+}

@@ -182,7 +182,8 @@ impl Link {
     /// When it can start another packet at once, if that is before `end_ps`.
     #[inline]
     pub fn free_before(&mut self, class: &Class, end_ps: u64) -> Option<u64> {
-        self.start_until(class, end_ps - 1);
+        // Nothing is before the start: a flow and a rank of one host may both begin at 0.
+        self.start_until(class, end_ps.saturating_sub(1));
         (self.waiting == self.tail && self.free_at_ps < end_ps && !self.is_paused).then_some(self.free_at_ps)
     }
 

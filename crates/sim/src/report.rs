@@ -145,8 +145,10 @@ pub struct Report {
     pub aggregation_resent: u64,
     /// Their questions whether a datagram was lost.
     pub aggregation_asked: u64,
-    /// Sums that ranks have taken, each found to be exact.
+    /// Sums that ranks have taken, each found to be right.
     pub sums: u64,
+    /// Of these, sums that some rank is not in (PANAMA-0.88), which are only known to be within bounds; the others are exact.
+    pub partial_sums: u64,
     /// The longest that any queue of a switch has been, bytes.
     pub queued_bytes_max: u64,
     /// Payload acknowledged, a host and second, on the average.
@@ -176,6 +178,7 @@ impl Report {
             aggregation_resent: outcome.endpoints.resent,
             aggregation_asked: outcome.endpoints.asked,
             sums: outcome.endpoints.sums,
+            partial_sums: outcome.endpoints.partial,
             queued_bytes_max: from_switches().map(|link| link.queued_bytes_max).max().unwrap_or(0),
             goodput_bps: sum(|host| host.acknowledged_bytes) as f64 * 8.0 / seconds / f64::from(hosts),
             digest: format!("{:016x}", outcome.digest()),

@@ -214,6 +214,9 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("workers = 8", "workers = 2\nplacement = [1, 9]"), "host 9"),
         (good.replace("'switchml'", "'horovod'"), "horovod"),
         (good.replace("'switchml'", "'switchml'\nslots = 100"), "power of two"),
+        (good.replace("'switchml'", "'panama'\nslots = 100"), "power of two"),
+        (good.replace("'switchml'", "'panama'\nslots = 65536"), "at most 32768"),
+        (good.replace("'switchml'", "'panama'\nslots = 4294967295"), "at most 32768"),
         (good.replace("'switchml'", "'switchml'\npayload_bytes = 9000"), "payload_bytes"),
         (good.replace("'switchml'", "'switchml'\nspeed = 1"), "speed"),
         (good.replace("'switchml'", "'atp'"), "no host is left"),
@@ -227,6 +230,36 @@ fn jobs_that_cannot_be_say_why() {
         let said = format!("{error:#}");
         assert!(said.contains(word), "{word:?} is not in: {said}");
     }
+}
+
+/// Only what switches' programs send may be more than pauses leave room for.
+#[test]
+fn a_loss_in_spite_of_pauses_ends_a_run_without_programs() {
+    let run = |scheme: &str, above_bytes: Option<u64>| {
+        let text = "duration_ms = 5\n[topology]\nshape = 'star'\nhosts = 8\n[switches]\nbuffer_kib = 400\npause = true\n\
+                    [transport]\ncongestion = 'newreno'\n[[traffic]]\nkind = 'incast'\nsenders = 7\n\
+                    [[job]]\nbytes = 4000000\ncompute_ms = 0\nworkers = 8\nscheme = 'switchml'";
+        let mut plan = Scenario::parse(&text.replace("'switchml'", scheme)).unwrap().plan().unwrap();
+        let pause = plan.memory.as_mut().and_then(|memory| memory.pause.as_mut()).unwrap();
+        // Pauses that never come are what a bug in them would be.
+        pause.above_bytes = above_bytes.unwrap_or(pause.above_bytes);
+        engine::run(plan, 1, |_| true)
+            .map(|outcome| outcome.links.iter().map(|link| link.counters.dropped).sum::<u64>())
+    };
+    for scheme in ["'ring'", "'ideal'"] {
+        assert_eq!(run(scheme, None).unwrap(), 0, "{scheme}");
+        let said = run(scheme, Some(u64::MAX)).expect_err(scheme).to_string();
+        assert!(said.contains("in spite of pauses"), "{scheme}: {said}");
+    }
+    assert!(run("'switchml'", Some(u64::MAX)).unwrap() > 0, "counted, not an error");
+}
+
+#[test]
+fn sums_without_some_rank_are_told_apart() {
+    let endpoints = |more: &str| run_on(&star("panama", more), 1).endpoints;
+    let (whole, partial) = (endpoints(""), endpoints("share = 0.88\n"));
+    assert_eq!(whole.partial, 0);
+    assert!(partial.partial > 0 && partial.partial <= partial.sums, "{partial:?}");
 }
 
 #[test]

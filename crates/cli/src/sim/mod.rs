@@ -239,8 +239,12 @@ fn print_jobs(report: &Report) {
     }
     println!("{shown}");
     if report.sums > 0 {
+        let found = match report.partial_sums {
+            0 => "all exact".into(),
+            partial => format!("{partial} without some rank and within bounds, the others exact"),
+        };
         println!(
-            "{} sums taken, all exact; {} datagrams sent again, {} asked about",
+            "{} sums taken, {found}; {} datagrams sent again, {} asked about",
             report.sums, report.aggregation_resent, report.aggregation_asked
         );
     }

@@ -43,7 +43,7 @@ struct Task {
     values: Vec<String>,
     seed: u64,
     scenario: Scenario,
-    /// Of everything that decides about the outcome, with the program's version.
+    /// Of everything that decides about the outcome, this program included.
     name: String,
 }
 
@@ -57,6 +57,8 @@ struct Figures {
     short_fct_p99_us: f64,
     goodput_bps: f64,
     iterations: usize,
+    /// In none of the means.
+    jobs_without_iteration: usize,
     iteration_mean_ms: f64,
     communication_mean_ms: f64,
     marked: u64,
@@ -66,8 +68,8 @@ struct Figures {
     digest: String,
 }
 
-const COLUMNS: &str = "flows_completed,fct_mean_us,fct_p50_us,fct_p99_us,fct_10kb_100kb_p99_us,goodput_bps,iterations,iteration_mean_ms,\
-                       communication_mean_ms,marked,dropped,pauses,packet_hops,digest";
+const COLUMNS: &str = "flows_completed,fct_mean_us,fct_p50_us,fct_p99_us,fct_10kb_100kb_p99_us,goodput_bps,iterations,jobs_without_iteration,\
+                       iteration_mean_ms,communication_mean_ms,marked,dropped,pauses,packet_hops,digest";
 /// Of the class of flows from 10 kB.
 const SHORT_BYTES: u64 = 100_000;
 
@@ -77,7 +79,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         .with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let context = || arguments.file.display().to_string();
     let sets = arguments.sets.iter().map(|set| Set::parse(set)).collect::<anyhow::Result<Vec<_>>>()?;
-    let tasks = tasks(&text, &sets, arguments.seeds).with_context(context)?;
+    let tasks = tasks(&text, &sets, arguments.seeds, program()?).with_context(context)?;
     let folder = arguments.out.join("runs");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let missing: Vec<&Task> = tasks.iter().filter(|task| read(&folder, task).is_none()).collect();
@@ -127,7 +129,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 /// All combinations with all seeds; the last key changes first.
-fn tasks(text: &str, sets: &[Set], seeds: u32) -> anyhow::Result<Vec<Task>> {
+fn tasks(text: &str, sets: &[Set], seeds: u32, program: u64) -> anyhow::Result<Vec<Task>> {
     let document: Value = toml::from_str(text).context("this is no scenario")?;
     let combinations = sets.iter().map(|set| set.values.len()).product::<usize>();
     let count = combinations.saturating_mul(seeds as usize);
@@ -146,18 +148,39 @@ fn tasks(text: &str, sets: &[Set], seeds: u32) -> anyhow::Result<Vec<Task>> {
         let scenario = Scenario::parse(&text).with_context(|| values.join(", "))?;
         for step in 0..u64::from(seeds) {
             let seed = scenario.seed + step;
-            let name = name(&text, seed);
+            let name = format!("{:016x}", hash(&[text.as_bytes(), &seed.to_le_bytes(), &program.to_le_bytes()]));
             tasks.push(Task { values: values.clone(), seed, scenario: Scenario { seed, ..scenario.clone() }, name });
         }
     }
     Ok(tasks)
 }
 
-/// 64 bits (FNV-1a) of the scenario, the seed and the program's version.
-fn name(text: &str, seed: u64) -> String {
-    let parts = [text.as_bytes(), &seed.to_le_bytes(), env!("CARGO_PKG_VERSION").as_bytes()];
+/// 64 bits (FNV-1a).
+fn hash(parts: &[&[u8]]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, step))
+    parts.iter().copied().flatten().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// What is running, as a number: of the bytes of its file, since a version is the same before and after a change of the simulator.
+fn program() -> anyhow::Result<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
+    let path = file_of(&maps, program as *const () as usize).context("cannot find the file of the running program")?;
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("cannot read the running program, {path}: was it replaced? Start the sweep again"))?;
+    Ok(hash(&[&bytes]))
+}
+
+/// The file that is mapped at an address: the command, or Python's extension module.
+fn file_of(maps: &str, address: usize) -> Option<&str> {
+    let holds = |line: &&str| {
+        let ends = line.split(' ').next().and_then(|range| range.split_once('-'));
+        ends.is_some_and(|(start, end)| {
+            let [start, end] = [start, end].map(|end| usize::from_str_radix(end, 16).unwrap_or(0));
+            (start..end).contains(&address)
+        })
+    };
+    let line = maps.lines().find(holds)?;
+    line.find('/').map(|start| &line[start..])
 }
 
 /// As TOML, or else as a text.
@@ -257,6 +280,7 @@ impl Figures {
             short_fct_p99_us: short.map_or(0.0, |class| class.p99_us),
             goodput_bps: report.goodput_bps,
             iterations: report.jobs.iter().map(|job| job.iterations).sum(),
+            jobs_without_iteration: report.jobs.len() - done.len(),
             iteration_mean_ms: mean(|job| job.mean_ms),
             communication_mean_ms: mean(|job| job.communication_ms),
             marked: report.marked,
@@ -269,7 +293,7 @@ impl Figures {
 
     fn row(&self) -> String {
         format!(
-            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{:.6},{:.6},{},{},{},{},{}",
+            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{:.6},{:.6},{},{},{},{},{}",
             self.flows_completed,
             self.fct_mean_us,
             self.fct_p50_us,
@@ -277,6 +301,7 @@ impl Figures {
             self.short_fct_p99_us,
             self.goodput_bps,
             self.iterations,
+            self.jobs_without_iteration,
             self.iteration_mean_ms,
             self.communication_mean_ms,
             self.marked,
@@ -314,14 +339,15 @@ mod tests {
     #[test]
     fn all_combinations_with_all_seeds_have_names_of_their_own() {
         let sets = sets(&["job.scheme=ring,switchml", "links.queue_kib=64,128", "job.0.workers=[2, 3]"]);
-        let tasks = tasks(TEXT, &sets, 2).unwrap();
+        let tasks = |program| tasks(TEXT, &sets, 2, program).unwrap();
+        let (tasks, others) = (tasks(1), tasks(2));
         assert_eq!(tasks.len(), 8);
         assert_eq!((tasks[0].values.join(" "), tasks[1].seed), ("ring 64 [2, 3]".into(), 2));
         assert_eq!(tasks[7].values, ["switchml", "128", "[2, 3]"]);
-        let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        let mut names: Vec<&str> = tasks.iter().chain(&others).map(|task| task.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 16, "another program's runs are not this one's");
         assert!(tasks[7].scenario.jobs.iter().all(|job| job.scheme.to_string() == "switchml"), "all sections");
         assert_eq!(tasks[7].scenario.links.queue_kib, 128);
     }
@@ -334,17 +360,37 @@ mod tests {
             ("duration_ms.x=1", "none"),
             ("job.scheme=x", "x"),
         ] {
-            let error = tasks(TEXT, &sets(&[set]), 1).expect_err(set);
+            let error = tasks(TEXT, &sets(&[set]), 1, 0).expect_err(set);
             assert!(format!("{error:#}").contains(word), "{error:#}");
         }
         assert!(Set::parse("links.gbps").is_err() && Set::parse("links.gbps=").is_err());
     }
 
     #[test]
+    fn the_running_program_is_known_by_its_file() {
+        let maps = "7f10-7f20 r--p 00000000 fe:00 1 /lib/a b.so\n7f20-7f30 r-xp 00010000 fe:00 1 /lib/a b.so\n7f30-7f40 rw-p 0 0:0 0\n";
+        assert_eq!(
+            (file_of(maps, 0x7f2f), file_of(maps, 0x7f30), file_of(maps, 0x1)),
+            (Some("/lib/a b.so"), None, None)
+        );
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(program().unwrap(), hash(&[&own]));
+    }
+
+    #[test]
+    fn a_job_that_ends_no_iteration_is_counted() {
+        let text = TEXT.replacen("compute_ms = 0.0", "compute_ms = 9.0", 1);
+        let run = run_scenario(Scenario::parse(&text).unwrap(), 1, |_| true).unwrap().run;
+        let figures = Figures::new(&run);
+        assert_eq!((figures.jobs_without_iteration, figures.iterations > 0), (1, true));
+        assert_eq!(figures.row().split(',').count(), COLUMNS.split(',').count());
+    }
+
+    #[test]
     fn what_is_there_is_not_run_again() {
         let folder = std::env::temp_dir().join(format!("fanin-sweep-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2).unwrap();
+        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2, program().unwrap()).unwrap();
         let all: Vec<&Task> = tasks.iter().collect();
         run_all(&all, &folder, 2).unwrap();
         let table_first = table(&tasks, &["job.0.scheme"], &folder).unwrap();

@@ -52,6 +52,13 @@ pub enum Notice {
         /// The ways and servers of those that are left; `None` for what makes no sense.
         atp: Option<Box<AtpAssignment>>,
     },
+    /// All ranks have come to a boundary, and wait there for replacements.
+    BoundaryReached {
+        /// The boundary's.
+        sequence: u64,
+        /// From now on: as long as the most patient rank would.
+        wait: Duration,
+    },
     /// All ranks have come to a boundary, and go on from there.
     Admitted {
         /// The boundary's.
@@ -130,6 +137,7 @@ impl<F: FnMut() -> HostReport> Reporter<F> {
             counters: Some(counters),
             server_lanes,
             boundary,
+            membership: self.admission.membership,
         }
     }
 }
@@ -204,6 +212,9 @@ fn plain_notice(kind: notice::Kind) -> Option<Notice> {
             packet_token: set_up.packet_token,
             atp: set_up.atp.as_ref().and_then(AtpAssignment::from_proto).map(Box::new),
         }),
+        notice::Kind::BoundaryReached(reached) => {
+            Some(Notice::BoundaryReached { sequence: reached.sequence, wait: Duration::from_millis(reached.wait_ms) })
+        }
         notice::Kind::Admitted(admitted) => Some(Notice::Admitted {
             sequence: admitted.sequence,
             ranks: admitted.ranks.iter().map(|&rank| rank as u16).collect(),

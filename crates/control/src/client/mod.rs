@@ -84,6 +84,8 @@ pub struct Admission {
     pub assignment: Assignment,
     /// This worker's rank.
     pub rank: u16,
+    /// Tells this process from others that have the rank before or after it; zero at a switch of an older release.
+    pub membership: u64,
     /// Lane `l` talks to `data_addresses[l mod length]`; never empty.
     pub data_addresses: Vec<SocketAddr>,
     /// Name of the switch at these addresses; empty without a topology.
@@ -154,6 +156,7 @@ impl Client {
             job_id: admission.assignment.job_id,
             job_token: admission.assignment.job_token,
             rank: admission.rank.into(),
+            membership: admission.membership,
         };
         plain(self.stub.clone().leave(timed(request, CALL_TIMEOUT)).await).map(drop)
     }
@@ -297,7 +300,8 @@ fn admission(
         return Err(not_understood("slots_per_lane"));
     }
     let (lease, switch_name) = (Duration::from_millis(response.lease_ms), response.switch_name);
-    Ok(Admission { assignment, rank: parameters.rank, data_addresses, switch_name, lease })
+    let (rank, membership) = (parameters.rank, response.membership);
+    Ok(Admission { assignment, rank, membership, data_addresses, switch_name, lease })
 }
 
 fn resumed(response: &JoinResponse, parameters: &JoinParameters) -> Result<Option<Resumed>, ControlError> {

@@ -30,6 +30,8 @@ pub(super) enum MemberState {
 
 pub(super) struct Member {
     pub(super) ticket: Ticket,
+    /// Whether the rank had another process before.
+    pub(super) is_replacement: bool,
     pub(super) label: String,
     pub(super) state: MemberState,
     pub(super) lease_until_ms: u64,
@@ -40,7 +42,24 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(ticket: Ticket, label: String) -> Self {
-        Self { ticket, label, state: MemberState::Joined, lease_until_ms: u64::MAX, last_report: None, boundary: None }
+        Self {
+            ticket,
+            is_replacement: false,
+            label,
+            state: MemberState::Joined,
+            lease_until_ms: u64::MAX,
+            last_report: None,
+            boundary: None,
+        }
+    }
+
+    pub(super) fn replacement(ticket: Ticket, label: String) -> Self {
+        Self { is_replacement: true, ..Self::new(ticket, label) }
+    }
+
+    /// Whether a call comes from this process, and not from one that had the rank before. Workers of older releases do not say.
+    pub(super) fn is_called(&self, membership: u64) -> bool {
+        membership == self.ticket.0 || membership == 0 && !self.is_replacement
     }
 
     pub(super) fn is_present(&self) -> bool {
@@ -133,9 +152,16 @@ impl Job {
             .collect()
     }
 
+    /// Whether ranks at a boundary can go on from it now. While the job is set up again, the end of that decides.
+    pub(super) fn may_leave_boundary(&self) -> bool {
+        self.phase == JobPhase::Running && self.setting_up.is_none()
+    }
+
     pub(super) fn next_expiry_ms(&self) -> Option<u64> {
         let present = self.members.iter().filter(|member| member.is_present());
-        let waiting = self.replacements.values().map(|waiter| waiter.deadline_ms).chain(self.boundary_until_ms);
+        // A time that nothing is done at would stay in the past, and the clock would not sleep.
+        let boundary = self.boundary_until_ms.filter(|_| self.may_leave_boundary());
+        let waiting = self.replacements.values().map(|waiter| waiter.deadline_ms).chain(boundary);
         let lease = present.map(|member| member.lease_until_ms).chain(waiting).min();
         match self.phase {
             JobPhase::Installing => None,

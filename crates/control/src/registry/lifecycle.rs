@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use super::job::{Job, JobPhase, Member, MemberState, StreamId};
 use super::{Effect, Registry, RunKey, ServerId, ServerOwner, Ticket, refusals};
 use crate::ControlError;
-use crate::proto::{Draining, JobRemoved, LossReason, PeerLeft, PeerLost, RemovalReason, Report, ServerLost, notice};
+use crate::proto::{
+    Draining, JobRemoved, LeaveRequest, LossReason, PeerLeft, PeerLost, RemovalReason, Report, ServerLost, notice,
+};
 
 impl Registry {
     /// The data plane has taken the job of an [`Effect::Install`], or says why not. Admits or refuses its ranks.
@@ -59,10 +61,10 @@ impl Registry {
     /// that reconnects need not wait until the switch has noticed the end of the old connection.
     ///
     /// # Errors
-    /// Unknown job, wrong token, or the rank has left or was lost.
+    /// Unknown job, wrong token, or the rank has left, was lost, or has another process now.
     pub fn attach(&mut self, now_ms: u64, report: &Report, stream: StreamId) -> Result<u64, ControlError> {
         let lease_ms = self.limits.lease_ms;
-        let member = self.member(report.job_id, report.job_token, report.rank)?;
+        let member = self.member((report.job_id, report.job_token), report.rank, report.membership)?;
         check_present(member, report.rank)?;
         member.state = MemberState::Attached(stream);
         member.lease_until_ms = now_ms.saturating_add(lease_ms);
@@ -80,7 +82,7 @@ impl Registry {
     pub fn report(&mut self, now_ms: u64, report: Report, stream: StreamId) -> Result<(), ControlError> {
         let lease_until_ms = now_ms.saturating_add(self.limits.lease_ms);
         let rank = report.rank;
-        let member = self.member(report.job_id, report.job_token, rank)?;
+        let member = self.member((report.job_id, report.job_token), rank, report.membership)?;
         check_present(member, rank)?;
         if member.state != MemberState::Attached(stream) {
             return Err(refusals::not_a_member(rank as u16, "has opened a newer stream"));
@@ -106,9 +108,10 @@ impl Registry {
     /// An orderly end for one rank; can be repeated.
     ///
     /// # Errors
-    /// Unknown job or wrong token.
-    pub fn leave(&mut self, job_id: u32, job_token: u32, rank: u32) -> Result<(), ControlError> {
-        let member = self.member(job_id, job_token, rank)?;
+    /// Unknown job, wrong token, or the rank has another process now.
+    pub fn leave(&mut self, request: &LeaveRequest) -> Result<(), ControlError> {
+        let LeaveRequest { job_id, job_token, rank, membership } = *request;
+        let member = self.member((job_id, job_token), rank, membership)?;
         if !member.is_present() {
             return Ok(());
         }
@@ -277,13 +280,22 @@ impl Registry {
         }
     }
 
-    fn member(&mut self, job_id: u32, job_token: u32, rank: u32) -> Result<&mut Member, ControlError> {
+    /// A replacement keeps the job's token, so that the membership has to tell it from the process that was declared lost:
+    /// that one may still live.
+    fn member(
+        &mut self,
+        (job_id, job_token): (u32, u32),
+        rank: u32,
+        membership: u64,
+    ) -> Result<&mut Member, ControlError> {
         let job = self.jobs.get_mut(&job_id).ok_or_else(|| refusals::unknown_job(job_id))?;
         if job.assignment.job_token != job_token {
             return Err(refusals::wrong_token(job_id));
         }
+        let number = rank.min(u16::MAX.into()) as u16;
         let member = job.members.get_mut(rank as usize);
-        member.ok_or_else(|| refusals::not_a_member(rank.min(u16::MAX.into()) as u16, "is not in this job"))
+        let member = member.ok_or_else(|| refusals::not_a_member(number, "is not in this job"))?;
+        if member.is_called(membership) { Ok(member) } else { Err(refusals::replaced(number)) }
     }
 }
 

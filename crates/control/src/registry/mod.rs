@@ -44,7 +44,7 @@ use capacity::{JOB_NUMBER_COUNT, JobNumbers};
 /// Ended runs that are remembered, so that a stale worker is told so instead of waiting for ranks that never come.
 const RETIRED_RUN_COUNT_MAX: usize = 1024;
 
-/// Names one waiting `Join` call.
+/// Names one waiting `Join` call, and from then on the process that made it. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -185,7 +185,7 @@ impl Registry {
             retired: VecDeque::new(),
             servers: BTreeMap::new(),
             effects: VecDeque::new(),
-            ticket_next: 0,
+            ticket_next: 1,
             draining: false,
         }
     }

@@ -242,6 +242,13 @@ pub(super) fn not_a_member(rank: u16, what: &str) -> ControlError {
     ControlError::new(ErrorCode::JobBroken, format!("rank {rank} {what}"), "Start all ranks again with a new run_id")
 }
 
+/// For a process whose rank has another one now.
+pub(super) fn replaced(rank: u16) -> ControlError {
+    let message = format!("rank {rank} was declared lost and replaced: this process has no part in the job any more");
+    let hint = "End this process. A rank whose host stalls for longer than the switch's lease is taken for lost";
+    ControlError::new(ErrorCode::JobBroken, message, hint)
+}
+
 pub(super) fn install_failed(why: &str) -> ControlError {
     ControlError::new(
         ErrorCode::InstallFailed,

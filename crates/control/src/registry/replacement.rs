@@ -9,7 +9,7 @@ use super::job::{Job, JobPhase, Member, MemberState};
 use super::waiting::Waiter;
 use super::{Assignment, Effect, JoinAsk, Registry, RunKey, Ticket, refusals};
 use crate::ControlError;
-use crate::proto::{self, Admitted, notice};
+use crate::proto::{self, Admitted, BoundaryReached, notice};
 
 /// Longest time that ranks can wait for replacements, milliseconds.
 const WAIT_MS_MAX: u64 = 86_400_000;
@@ -71,7 +71,7 @@ impl Registry {
     pub(super) fn admit_at_boundary(&mut self, now_ms: u64, job_id: u32) {
         let lost = self.lost_ranks(job_id);
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
-        if job.phase != JobPhase::Running || job.setting_up.is_some() {
+        if !job.may_leave_boundary() {
             return;
         }
         let Some(boundaries) = job.boundaries() else {
@@ -82,9 +82,15 @@ impl Registry {
             Ok(agreed) => agreed,
             Err(error) => return self.not_a_boundary(job_id, error),
         };
+        let begins = job.boundary_until_ms.is_none();
         let until_ms = *job.boundary_until_ms.get_or_insert(now_ms.saturating_add(wait_ms));
         let here: Vec<u16> = lost.iter().copied().filter(|rank| job.replacements.contains_key(rank)).collect();
         if here.len() < lost.len() && now_ms < until_ms {
+            if begins {
+                // A rank that would have waited for less must not give up before the others.
+                let reached = BoundaryReached { sequence: boundary.sequence, wait_ms };
+                self.notify_attached(job_id, &notice::Kind::BoundaryReached(reached));
+            }
             return;
         }
         job.leave_boundary(boundary.sequence);
@@ -111,7 +117,7 @@ impl Registry {
         match planned {
             Ok(atp) => {
                 for (rank, waiter) in waiters {
-                    job.members[usize::from(rank)] = Member::new(waiter.ticket, waiter.label);
+                    job.members[usize::from(rank)] = Member::replacement(waiter.ticket, waiter.label);
                 }
                 self.begin_setting_up(job_id, atp, None, Some(boundary));
             }
@@ -160,6 +166,7 @@ impl Registry {
     pub(super) fn refuse_replacements(&mut self, job_id: u32) {
         let Some(job) = self.jobs.get_mut(&job_id) else { return };
         let error = refusals::job_ended(job);
+        job.boundary_until_ms = None;
         let mut tickets: Vec<Ticket> =
             std::mem::take(&mut job.replacements).into_values().map(|it| it.ticket).collect();
         for rank in job.joining_ranks() {

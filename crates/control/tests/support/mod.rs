@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use fanin_control::proto::{JoinRequest, Report, notice};
+use fanin_control::proto::{JoinRequest, LeaveRequest, Report, notice};
 use fanin_control::registry::{Assignment, Effect, JoinAsk, Limits, Registry, Ticket};
 use fanin_control::tenants::Tenant;
 use fanin_control::{ControlError, PROTOCOL_VERSION, WireFormat};
@@ -99,6 +99,10 @@ pub fn run_job(registry: &mut Registry, now_ms: u64, job_name: &str, world_size:
 
 pub fn report(assignment: &Assignment, rank: u32) -> Report {
     Report { job_id: assignment.job_id, job_token: assignment.job_token, rank, ..Report::default() }
+}
+
+pub fn leave(assignment: &Assignment, rank: u32) -> LeaveRequest {
+    LeaveRequest { job_id: assignment.job_id, job_token: assignment.job_token, rank, membership: 0 }
 }
 
 pub fn attach_all(registry: &mut Registry, now_ms: u64, assignment: &Assignment) {

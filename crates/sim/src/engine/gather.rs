@@ -56,6 +56,7 @@ fn add_ranks(ranks: &[Rank], outcome: &mut Outcome) -> anyhow::Result<()> {
             let counters = endpoint.counters();
             outcome.endpoints.resent += counters.resent;
             outcome.endpoints.asked += counters.asked;
+            outcome.endpoints.partial += counters.partial;
             outcome.endpoints.sums += counters.sums;
         }
     }

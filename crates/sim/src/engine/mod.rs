@@ -179,8 +179,9 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     ensure!(plan.sources.len() == plan.fabric.host_count as usize, "one list of sources for each host");
     ensure!(plan.ranks.len() <= plan.sources.len(), "ranks at more hosts than there are");
     let (transport, duration_ps, sample_ps) = (plan.transport, plan.duration_ps, plan.sample_ps.max(1));
-    // Copies that a program makes may be more than what was paused for.
-    let is_lossless = plan.memory.is_some_and(|memory| memory.pause.is_some()) && plan.programs.is_empty();
+    // Copies that a program makes may be more than what was paused for; rings and ideal jobs make none.
+    let is_lossless =
+        plan.memory.is_some_and(|memory| memory.pause.is_some()) && plan.programs.iter().all(Programs::is_empty);
     let built = shard::build(plan, thread_count)?;
     let shard_count = built.len();
     let pace = Pace::new(shard_count);

@@ -257,7 +257,7 @@ impl Endpoint for Ranked {
     fn counters(&self) -> EndpointCounters {
         let counters = self.worker.counters();
         let resent = counters.resends_overtaken + counters.resends_timeout + counters.resends_float;
-        EndpointCounters { resent: resent + counters.resends_around, asked: 0, sums: self.words.sums }
+        EndpointCounters { resent: resent + counters.resends_around, asked: 0, sums: self.words.sums, partial: 0 }
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Settings {
     pub window_max: u32,
     /// So many packets out in each tree, in place of Fig. 5's congestion control.
     pub window: Option<u32>,
+    /// Windows grow in rounds with marks too, as DCTCP's do.
+    pub grows_when_marked: bool,
     /// Share of each switch's ports that are waited for.
     pub share: f64,
     /// Packets with a payload that an iteration takes, on all trees.
@@ -54,6 +56,17 @@ impl Settings {
 
     fn token(&self) -> u32 {
         self.job.into()
+    }
+
+    fn congestion_control(&self) -> CongestionControl {
+        match (self.window, CongestionControl::FIG_5) {
+            (Some(window), _) => CongestionControl::Fixed { window },
+            (None, CongestionControl::Dctcp { cwnd_initial, ssthresh_initial, gain_shift, .. }) => {
+                let grows_when_marked = self.grows_when_marked;
+                CongestionControl::Dctcp { cwnd_initial, ssthresh_initial, gain_shift, grows_when_marked }
+            }
+            (None, other) => other,
+        }
     }
 
     fn wire(&self, header: &Header, group: u32) -> Wire {
@@ -97,6 +110,11 @@ impl Network {
         ensure!(settings.job < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs with PANAMA among them");
         ensure!(settings.share > 0.0 && settings.share <= 1.0, "share = {}: above 0, at most 1", settings.share);
         ensure!((1..=64).contains(&tree_count), "trees = {tree_count}: PANAMA has room for 64");
+        ensure!(
+            settings.window_max.is_power_of_two() && settings.window_max <= 1 << 15,
+            "slots = {}: a power of two, at most 32768",
+            settings.window_max
+        );
         ensure!(settings.window != Some(0), "window = 0: at least one packet has to be out");
         self.controller.set_tree_count_max(tree_count as u8);
         let request = Request {
@@ -214,10 +232,7 @@ pub fn endpoint(settings: &Settings, rank: u16, group_first: u32, tree_count: u8
         rank,
         tree_count,
         window_max: settings.window_max,
-        congestion_control: match settings.window {
-            None => CongestionControl::FIG_5,
-            Some(window) => CongestionControl::Fixed { window },
-        },
+        congestion_control: settings.congestion_control(),
         resend_timeout_initial: TIMEOUT_INITIAL.max(settings.timeout_min),
         resend_timeout_min: settings.timeout_min,
         resend_timeout_max: TIMEOUT_MAX.max(settings.timeout_min),
@@ -227,6 +242,7 @@ pub fn endpoint(settings: &Settings, rank: u16, group_first: u32, tree_count: u8
         worker_count: settings.worker_count.into(),
         is_partial: settings.share < 1.0,
         sums: 0,
+        partial: 0,
         wrong: 0,
     };
     Ranked { settings: *settings, group_first, worker, numbers, submitted: 0, failure: None, completed: 0 }
@@ -297,17 +313,25 @@ impl Endpoint for Ranked {
     fn counters(&self) -> EndpointCounters {
         let counters = self.worker.counters();
         let resent = counters.resends_timeout + counters.resends_overtaken;
-        EndpointCounters { resent, asked: counters.resends_early, sums: self.numbers.sums }
+        EndpointCounters {
+            resent,
+            asked: counters.resends_early,
+            sums: self.numbers.sums,
+            partial: self.numbers.partial,
+        }
     }
 }
 
-/// What ranks contribute, one float a block, and the check of every sum: whole numbers, so that sums are exact.
+/// What ranks contribute, one float a block, and the check of every sum: whole numbers, so that a sum of all is exact,
+/// and one that somebody is not in (partial synchronization) is a whole number within bounds.
 struct Numbers {
     rank: u32,
     worker_count: u32,
     /// Not everybody is in every sum.
     is_partial: bool,
     sums: u64,
+    /// Of these, sums that somebody is not in.
+    partial: u64,
     wrong: u64,
 }
 
@@ -337,6 +361,7 @@ impl Tensors for Numbers {
     fn read_block(&mut self, id: BlockId, _: ElementFormat, worker_count: u16, payload: &[u8]) {
         let sum = payload.try_into().map_or(f32::NAN, f32::from_be_bytes);
         self.sums += 1;
+        self.partial += u64::from(u32::from(worker_count) < self.worker_count);
         self.wrong += u64::from(!self.is_sum(id, worker_count.into(), sum));
     }
 }

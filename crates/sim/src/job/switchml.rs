@@ -208,7 +208,12 @@ impl Endpoint for Ranked {
 
     fn counters(&self) -> EndpointCounters {
         let sum = |part: fn(&WorkerCounters) -> u64| self.lanes.iter().map(|lane| part(lane.0.counters())).sum();
-        EndpointCounters { resent: sum(|own| own.resends), asked: sum(|own| own.queries), sums: self.words.sums }
+        EndpointCounters {
+            resent: sum(|own| own.resends),
+            asked: sum(|own| own.queries),
+            sums: self.words.sums,
+            partial: 0,
+        }
     }
 }
 

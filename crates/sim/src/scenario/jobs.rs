@@ -60,6 +60,9 @@ pub struct JobSection {
     pub slots: u32,
     /// PANAMA: so many packets out in each tree, in place of its congestion control.
     pub window: Option<u32>,
+    /// PANAMA: windows grow in rounds with marks too, as DCTCP's do; without, as Fig. 5 has it.
+    #[serde(default)]
+    pub grow_when_marked: bool,
     /// PANAMA: share of each switch's ports that are waited for.
     #[serde(default = "unscaled")]
     pub share: f64,
@@ -241,6 +244,7 @@ impl<'a> Installer<'a> {
             worker_count: info.hosts.len() as u16,
             window_max: section.slots,
             window: section.window,
+            grows_when_marked: section.grow_when_marked,
             share: section.share,
             block_count: packets.count,
             packet_bytes: packets.bytes,

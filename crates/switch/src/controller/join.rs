@@ -28,7 +28,11 @@ impl Drop for Waiting<'_> {
 }
 
 /// Waits without a bound of its own: the registry answers every ticket at its deadline.
-pub(super) async fn join(core: &Arc<Core>, tenant: &Tenant, ask: JoinAsk) -> Result<Assignment, ControlError> {
+pub(super) async fn join(
+    core: &Arc<Core>,
+    tenant: &Tenant,
+    ask: JoinAsk,
+) -> Result<(Ticket, Assignment), ControlError> {
     let (sender, answer) = oneshot::channel();
     let ticket = core.with(|state, now_ms| {
         let ticket = state.registry.join(now_ms, tenant, ask)?;
@@ -38,5 +42,6 @@ pub(super) async fn join(core: &Arc<Core>, tenant: &Tenant, ask: JoinAsk) -> Res
     let mut waiting = Waiting { core, ticket, answered: false };
     let answer = answer.await;
     waiting.answered = true;
-    answer.unwrap_or_else(|_| Err(ControlError::new(ErrorCode::Internal, "the switch has stopped", "Start again")))
+    let stopped = |_| Err(ControlError::new(ErrorCode::Internal, "the switch has stopped", "Start again"));
+    answer.unwrap_or_else(stopped).map(|assignment| (ticket, assignment))
 }

@@ -10,7 +10,7 @@ use fanin_control::proto::{
     LeaveResponse, RelayInspection, RelayInstall, RelayInstalled, RelayRemove, RelayRemoved, RelaysRenew,
     RelaysRenewed, Report, ServerReport, StatusRequest, StatusResponse,
 };
-use fanin_control::registry::{Assignment, AtpAssignment, JoinAsk, RackAssignment};
+use fanin_control::registry::{Assignment, AtpAssignment, JoinAsk, RackAssignment, Ticket};
 use fanin_control::tenants::Tenant;
 use fanin_control::{ControlError, ErrorCode};
 use tonic::{Request, Response, Status, Streaming};
@@ -62,7 +62,7 @@ impl Service {
         })
     }
 
-    fn response(&self, assignment: &Assignment, rank: u16) -> JoinResponse {
+    fn response(&self, assignment: &Assignment, rank: u16, ticket: Ticket) -> JoinResponse {
         let (switch_name, beside) = self.beside(assignment, rank);
         let data_address = beside.first().map_or(self.0.data_address.clone(), |address| address.ip().to_string());
         let ports = if beside.is_empty() { self.0.dataplane.ports() } else { beside };
@@ -84,6 +84,7 @@ impl Service {
             boundary: assignment.resumed.as_ref().map(|resumed| resumed.boundary.to_proto(0)),
             packet_token: assignment.resumed.as_ref().map_or(0, |resumed| resumed.packet_token),
             accumulator: assignment.shape.accumulator.code().into(),
+            membership: ticket.0,
         }
     }
 }
@@ -100,8 +101,8 @@ impl Controller for Service {
         let worker = address_of(&request);
         let ask = JoinAsk::check(request.into_inner(), &limits, worker)?;
         let rank = ask.rank;
-        let assignment = join::join(&self.0, &tenant, ask).await?;
-        Ok(Response::new(self.response(&assignment, rank)))
+        let (ticket, assignment) = join::join(&self.0, &tenant, ask).await?;
+        Ok(Response::new(self.response(&assignment, rank, ticket)))
     }
 
     async fn serve(&self, request: Request<Streaming<ServerReport>>) -> Result<Response<OrderStream>, Status> {
@@ -166,8 +167,7 @@ impl Controller for Service {
 
     async fn leave(&self, request: Request<LeaveRequest>) -> Result<Response<LeaveResponse>, Status> {
         self.tenant(&request)?;
-        let LeaveRequest { job_id, job_token, rank } = request.into_inner();
-        self.0.with(|state, _| state.registry.leave(job_id, job_token, rank))?;
+        self.0.with(|state, _| state.registry.leave(request.get_ref()))?;
         Ok(Response::new(LeaveResponse {}))
     }
 

@@ -39,6 +39,9 @@ pub enum CongestionControl {
         ssthresh_initial: u32,
         /// The newest window's weight in the average is 2 to the power of minus this.
         gain_shift: u32,
+        /// Grow in a round with marks too, before it is cut: what DCTCP does (its window grows with every acknowledgement), and Fig. 5
+        /// does not.
+        grows_when_marked: bool,
     },
     /// Always `window` packets, or what switches have room for: what PANAMA Fig. 10b compares with.
     Fixed {
@@ -53,5 +56,6 @@ impl CongestionControl {
         cwnd_initial: PANAMA_CWND_INITIAL,
         ssthresh_initial: PANAMA_SSTHRESH_INITIAL,
         gain_shift: 4,
+        grows_when_marked: false,
     };
 }

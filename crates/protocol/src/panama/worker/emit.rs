@@ -41,8 +41,7 @@ pub(super) fn format(submission: &Submission) -> Result<ElementFormat, DropReaso
         (FaninFormat::Int32, true) => Ok(ElementFormat::Float32),
         (FaninFormat::Float16, _) => Ok(ElementFormat::Float16),
         (FaninFormat::Bfloat16, _) => Ok(ElementFormat::Bfloat16),
-        (FaninFormat::Int32, false) => Err(DropReason::BadElementFormat),
-        // Formats that only SwitchML's slots have.
+        // Integers, and formats that only SwitchML's slots have.
         (_, _) => Err(DropReason::BadElementFormat),
     }
 }

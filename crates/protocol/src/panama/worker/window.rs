@@ -54,18 +54,17 @@ impl Window {
     }
 
     fn end_round(&mut self) -> bool {
-        let CongestionControl::Dctcp { gain_shift, .. } = self.control else { return false };
+        let CongestionControl::Dctcp { gain_shift, grows_when_marked, .. } = self.control else { return false };
         let share = self.marked * PARTS / self.received;
         self.alpha = self.alpha - (self.alpha >> gain_shift) + (share >> gain_shift);
         let is_cut = self.marked > 0;
         (self.received, self.marked) = (0, 0);
+        if !is_cut || grows_when_marked {
+            self.size += if self.size < self.slow_start_threshold { self.size } else { PARTS };
+        }
         if is_cut {
             self.size = (self.size - self.size * self.alpha / (2 * PARTS)).max(WINDOW_MIN);
             self.slow_start_threshold = self.size;
-        } else if self.size < self.slow_start_threshold {
-            self.size *= 2;
-        } else {
-            self.size += PARTS;
         }
         is_cut
     }
@@ -83,7 +82,7 @@ impl Window {
 mod tests {
     use super::*;
 
-    const FIG_5: CongestionControl = CongestionControl::Dctcp { cwnd_initial: 2, ssthresh_initial: 64, gain_shift: 4 };
+    const FIG_5: CongestionControl = CongestionControl::FIG_5;
 
     fn round(window: &mut Window, marked: u64) {
         let size = window.packets();
@@ -113,6 +112,18 @@ mod tests {
         assert_eq!(window.packets(), 4, "8 (1 - 0.8865 / 2) = 4.45");
         round(&mut window, 0);
         assert_eq!(window.packets(), 5, "above the threshold: by one");
+    }
+
+    #[test]
+    fn with_growth_in_marked_rounds_it_is_cut_from_one_more() {
+        let grows =
+            CongestionControl::Dctcp { cwnd_initial: 2, ssthresh_initial: 2, gain_shift: 4, grows_when_marked: true };
+        let mut window = Window::new(grows);
+        (0..18).for_each(|_| round(&mut window, 0));
+        assert_eq!(window.packets(), 20);
+        // Alpha is (15/16)^18 = 0.313, then 0.296 with one mark in 20: 21 (1 - 0.296 / 2) = 17.89, where 20 would become 17.04.
+        round(&mut window, 1);
+        assert_eq!(window.size * 100 / PARTS, 1788, "of {} packets", window.packets());
     }
 
     #[test]

@@ -25,8 +25,6 @@ const LOG_STEPS: u16 = 1000;
 pub(super) struct FloatPool {
     state: State,
     worker_count: u32,
-    /// Elements of all slots, padding included.
-    element_count: usize,
     /// One payload in the kernels' byte order.
     turned: Vec<u8>,
 }
@@ -45,16 +43,50 @@ enum State {
         sums: Vec<f32>,
         tables: Box<LogTables>,
     },
-    /// Allocated with the first sum of their format.
     Exact {
-        wide: Vec<Float32Sum>,
-        narrow: Vec<Float16Sum>,
+        wide: Sparse<Float32Sum>,
+        narrow: Sparse<Float16Sum>,
     },
 }
 
+/// States of elements, allocated for a slot copy with its first sum: they are many times the words, and a data-plane thread
+/// meets the slots of its own lanes and the formats in use only.
+#[derive(Clone)]
+struct Sparse<T> {
+    copies: Vec<Vec<T>>,
+    /// Elements of a copy, padding included.
+    stride: usize,
+}
+
+impl<T: Clone + Default> Sparse<T> {
+    fn new(element_count: usize, stride: usize) -> Sparse<T> {
+        Sparse { copies: vec![Vec::new(); element_count.div_ceil(stride)], stride }
+    }
+
+    /// The sums of `range`, which begins where a copy's elements begin.
+    fn made(&mut self, range: Range<usize>) -> &mut [T] {
+        let sums = &mut self.copies[range.start / self.stride];
+        if sums.is_empty() {
+            sums.resize(self.stride, T::default());
+        }
+        &mut sums[..range.len()]
+    }
+
+    /// The same where there is a sum.
+    fn of(&self, range: Range<usize>) -> &[T] {
+        &self.copies[range.start / self.stride][..range.len()]
+    }
+}
+
 impl FloatPool {
-    /// Zeroed memory for `element_count` elements; a payload has at most `payload_bytes`.
-    pub fn new(accumulator: Accumulator, worker_count: u16, element_count: usize, payload_bytes: usize) -> FloatPool {
+    /// Zeroed memory for `element_count` elements, in slot copies `stride` apart; a payload has at most `payload_bytes`.
+    pub fn new(
+        accumulator: Accumulator,
+        worker_count: u16,
+        element_count: usize,
+        stride: usize,
+        payload_bytes: usize,
+    ) -> FloatPool {
         let registers = |is_approximate| State::Registers { exponents: vec![0; element_count], is_approximate };
         let state = match accumulator {
             Accumulator::BlockFixed | Accumulator::StaticFixed => State::Words,
@@ -65,10 +97,12 @@ impl FloatPool {
                 sums: vec![0.0; element_count],
                 tables: Box::new(LogTables::new(LOG_STEPS, Entries::Rounded)),
             },
-            Accumulator::Exact => State::Exact { wide: Vec::new(), narrow: Vec::new() },
+            Accumulator::Exact => {
+                State::Exact { wide: Sparse::new(element_count, stride), narrow: Sparse::new(element_count, stride) }
+            }
         };
         let turned = if accumulator.is_raw() { vec![0; payload_bytes] } else { Vec::new() };
-        FloatPool { state, worker_count: worker_count.into(), element_count, turned }
+        FloatPool { state, worker_count: worker_count.into(), turned }
     }
 
     /// Brings a payload into the sums of `range`, whose words are `words`.
@@ -99,18 +133,17 @@ impl FloatPool {
             State::Floats(sums) => add_floats(format, overwrite, turned, &mut sums[range]),
             State::Logarithms { sums, tables } => {
                 add_logarithms(tables, format, overwrite, payload, &mut sums[range], &mut telemetry);
+                // A sum that has saturated stays so: each is counted at the read-out, once, however it came about.
+                telemetry.saturation = 0;
             }
-            State::Exact { wide, narrow } => {
-                let count = self.element_count;
-                match format {
-                    FloatFormat::Float32 if overwrite => exact::overwrite_f32(turned, made(wide, count, range)),
-                    FloatFormat::Float32 => exact::add_f32(turned, made(wide, count, range)),
-                    FloatFormat::Bfloat16 if overwrite => exact::overwrite_bf16(turned, made(wide, count, range)),
-                    FloatFormat::Bfloat16 => exact::add_bf16(turned, made(wide, count, range)),
-                    FloatFormat::Float16 if overwrite => exact::overwrite_f16(turned, made(narrow, count, range)),
-                    FloatFormat::Float16 => exact::add_f16(turned, made(narrow, count, range)),
-                }
-            }
+            State::Exact { wide, narrow } => match format {
+                FloatFormat::Float32 if overwrite => exact::overwrite_f32(turned, wide.made(range)),
+                FloatFormat::Float32 => exact::add_f32(turned, wide.made(range)),
+                FloatFormat::Bfloat16 if overwrite => exact::overwrite_bf16(turned, wide.made(range)),
+                FloatFormat::Bfloat16 => exact::add_bf16(turned, wide.made(range)),
+                FloatFormat::Float16 if overwrite => exact::overwrite_f16(turned, narrow.made(range)),
+                FloatFormat::Float16 => exact::add_f16(turned, narrow.made(range)),
+            },
         }
         telemetry
     }
@@ -129,15 +162,15 @@ impl FloatPool {
                     true => FpisaA::paper(format).emit(&slot, turned, counted),
                 }
             }
-            State::Floats(sums) | State::Logarithms { sums, .. } => match format {
-                FloatFormat::Float32 => ieee::emit_f32(&sums[range], turned),
-                FloatFormat::Float16 => ieee::emit_f16(&sums[range], turned),
-                FloatFormat::Bfloat16 => ieee::emit_bf16(&sums[range], turned),
-            },
+            State::Floats(sums) => emit_floats(format, &sums[range], turned),
+            State::Logarithms { sums, tables } => {
+                telemetry.saturation = tables.count_saturated(&sums[range.clone()]);
+                emit_floats(format, &sums[range], turned);
+            }
             State::Exact { wide, narrow } => match format {
-                FloatFormat::Float32 => exact::emit_f32(&wide[range], turned),
-                FloatFormat::Bfloat16 => exact::emit_bf16(&wide[range], turned),
-                FloatFormat::Float16 => exact::emit_f16(&narrow[range], turned),
+                FloatFormat::Float32 => exact::emit_f32(wide.of(range), turned),
+                FloatFormat::Bfloat16 => exact::emit_bf16(wide.of(range), turned),
+                FloatFormat::Float16 => exact::emit_f16(narrow.of(range), turned),
             },
         }
         byte_order::reverse(turned, format.bytes(), out);
@@ -152,8 +185,8 @@ impl FloatPool {
             State::Floats(sums) | State::Logarithms { sums, .. } => {
                 sums[range].iter().for_each(|sum| sum.to_bits().hash(hasher));
             }
-            State::Exact { narrow, .. } if format == FloatFormat::Float16 => narrow[range].hash(hasher),
-            State::Exact { wide, .. } => wide[range].hash(hasher),
+            State::Exact { narrow, .. } if format == FloatFormat::Float16 => narrow.of(range).hash(hasher),
+            State::Exact { wide, .. } => wide.of(range).hash(hasher),
         }
     }
 }
@@ -168,14 +201,6 @@ pub(super) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
     }
 }
 
-/// The sums of `range`, in memory that is there from the first use on.
-fn made<T: Clone + Default>(sums: &mut Vec<T>, element_count: usize, range: Range<usize>) -> &mut [T] {
-    if sums.is_empty() {
-        sums.resize(element_count, T::default());
-    }
-    &mut sums[range]
-}
-
 fn add_floats(format: FloatFormat, overwrite: bool, turned: &[u8], sums: &mut [f32]) {
     match format {
         FloatFormat::Float32 if overwrite => ieee::overwrite_f32(turned, sums),
@@ -184,6 +209,14 @@ fn add_floats(format: FloatFormat, overwrite: bool, turned: &[u8], sums: &mut [f
         FloatFormat::Float16 => ieee::add_f16(turned, sums),
         FloatFormat::Bfloat16 if overwrite => ieee::overwrite_bf16(turned, sums),
         FloatFormat::Bfloat16 => ieee::add_bf16(turned, sums),
+    }
+}
+
+fn emit_floats(format: FloatFormat, sums: &[f32], turned: &mut [u8]) {
+    match format {
+        FloatFormat::Float32 => ieee::emit_f32(sums, turned),
+        FloatFormat::Float16 => ieee::emit_f16(sums, turned),
+        FloatFormat::Bfloat16 => ieee::emit_bf16(sums, turned),
     }
 }
 

@@ -152,6 +152,7 @@ impl Job {
                 config.accumulator,
                 config.worker_count,
                 values.len(),
+                stride(&config),
                 usize::from(config.element_count_max) * 4,
             ),
             values,

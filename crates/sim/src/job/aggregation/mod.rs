@@ -81,6 +81,8 @@ pub struct EndpointCounters {
     pub asked: u64,
     /// Sums taken and found to be right.
     pub sums: u64,
+    /// Of these, sums that some rank is not in: found to be within bounds, the others to be exact.
+    pub partial: u64,
 }
 
 /// What one rank of a job runs.
@@ -116,6 +118,11 @@ pub struct Programs {
 }
 
 impl Programs {
+    /// True if nothing aggregates here.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
     /// Adds a program for some groups.
     ///
     /// # Panics
