@@ -260,7 +260,9 @@ impl SessionConfig {
         };
         if let Some(tolerance) = self.tolerance.filter(|_| !is_atp) {
             let promised = relative_error(accumulator, self.world_size);
-            if !(promised <= tolerance) {
+            // So that a tolerance that is no number is refused.
+            let keeps = promised <= tolerance;
+            if !keeps {
                 let (label, promised) = (accumulator.label(), round_up(promised));
                 return invalid(format!(
                     "the accumulator {label} promises an error of at most {promised:.1e} of a block's largest value for \
