@@ -186,12 +186,16 @@ def scenario_names(module: str, prefix: str = "scenario_") -> list[str]:
 
 
 def verdict(ranks: list[Rank], scenario: str) -> str | None:
-    """What went wrong in `scenario`, or None if every rank passed it."""
+    """What went wrong in `scenario` at each rank that did not pass it, or None.
+
+    All of them: the first is often one whose peer is gone, and only the peer knows why.
+    """
+    problems = []
     for index, rank in enumerate(ranks):
         result = rank.report.get(scenario, f"did not run; exit code {rank.code}\n{rank.output[-4000:]}")
         if result != "passed":
-            return f"rank {index}: {result}"
-    return None
+            problems.append(f"rank {index}: {result}")
+    return "\n".join(problems) or None
 
 
 def _main(module: str, report: str, names: list[str]) -> int:
