@@ -281,6 +281,12 @@ class AtpElementFormat(IntEnum):
     """Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8)."""
     FLOAT32 = 2
     """IEEE binary32, big-endian: only the server adds them, after saturation."""
+    RAW_FLOAT32 = 4
+    """IEEE binary32 as it lies in memory: little-endian. The job's accumulator adds it."""
+    RAW_FLOAT16 = 5
+    """IEEE binary16 as it lies in memory: little-endian. The job's accumulator adds it."""
+    RAW_BFLOAT16 = 6
+    """bfloat16 as it lies in memory: little-endian. The job's accumulator adds it."""
 
 
 class PanamaKind(IntEnum):

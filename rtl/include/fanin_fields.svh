@@ -153,6 +153,12 @@ localparam logic [7:0] ATP_ELEMENT_FORMAT_INT32 = 8'd0;
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FIXED32 = 8'd1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FLOAT32 = 8'd2;
+// IEEE binary32 as it lies in memory: little-endian. The job's accumulator adds it.
+localparam logic [7:0] ATP_ELEMENT_FORMAT_RAW_FLOAT32 = 8'd4;
+// IEEE binary16 as it lies in memory: little-endian. The job's accumulator adds it.
+localparam logic [7:0] ATP_ELEMENT_FORMAT_RAW_FLOAT16 = 8'd5;
+// bfloat16 as it lies in memory: little-endian. The job's accumulator adds it.
+localparam logic [7:0] ATP_ELEMENT_FORMAT_RAW_BFLOAT16 = 8'd6;
 // Up: a worker's elements, or the sum of everything below a switch.
 localparam logic [7:0] PANAMA_KIND_CONTRIBUTION = 8'd1;
 // Down: the sum over all workers of the tree.

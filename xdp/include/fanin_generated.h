@@ -150,6 +150,12 @@
 #define FANIN_ATP_ELEMENT_FORMAT_FIXED32 1
 /* IEEE binary32, big-endian: only the server adds them, after saturation. */
 #define FANIN_ATP_ELEMENT_FORMAT_FLOAT32 2
+/* IEEE binary32 as it lies in memory: little-endian. The job's accumulator adds it. */
+#define FANIN_ATP_ELEMENT_FORMAT_RAW_FLOAT32 4
+/* IEEE binary16 as it lies in memory: little-endian. The job's accumulator adds it. */
+#define FANIN_ATP_ELEMENT_FORMAT_RAW_FLOAT16 5
+/* bfloat16 as it lies in memory: little-endian. The job's accumulator adds it. */
+#define FANIN_ATP_ELEMENT_FORMAT_RAW_BFLOAT16 6
 /* Up: a worker's elements, or the sum of everything below a switch. */
 #define FANIN_PANAMA_KIND_CONTRIBUTION 1
 /* Down: the sum over all workers of the tree. */

@@ -22,9 +22,9 @@ use fanin_protocol::time::Span;
 use fanin_server::{ParameterServer, ServedJob, ServerConfig};
 use fanin_switch::dataplane::{DataplaneConfig, UdpDataplane};
 use fanin_switch::dataplane_api::{AtpInstall, Dataplane, JobInstall, TrafficCounters, WireFormat};
-use fanin_wire::Operator;
 use fanin_wire::atp::{ElementFormat, Flags, Header, Kind};
 use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
+use fanin_wire::{Accumulator, Operator};
 
 /// Job of the fences; no vector uses its number.
 const FENCE: u32 = 0xfe;
@@ -148,6 +148,7 @@ impl ServerNode {
             element_count_max: 1,
             lanes: vec![(0, server.addresses()[0].port())],
             stragglers: None,
+            accumulator: Accumulator::StaticFixed,
         };
         server.serve(&job).expect("the job of the fences");
         ServerNode { server, fence, sent_bytes: 0 }
@@ -211,6 +212,7 @@ impl DaemonTarget {
         let of_lanes: Vec<&Ends> = lanes.iter().collect();
         let install = JobInstall {
             element_count_max: self.config.element_count_max,
+            accumulator: spec.accumulator,
             ..job_install(spec.job_id, spec.job_token, tree.worker_count(), level, &of_lanes)
         };
         switch.dataplane.install(install).map_err(|error| error.to_string())?;
@@ -310,6 +312,7 @@ impl AtpTarget for DaemonTarget {
             element_count_max: self.config.element_count_max,
             lanes: (0..spec.lane_count).map(|lane| (lane, server.addresses()[0].port())).collect(),
             stragglers: None,
+            accumulator: spec.accumulator,
         };
         server.serve(&job).map_err(|error| error.to_string())?;
         let beside_server = connected(server.addresses()[0]);
@@ -419,7 +422,7 @@ fn job_install(job_id: u32, job_token: u32, world_size: u16, level: u8, lanes: &
         element_count_max: 1,
         wire_format: WireFormat::FaninV1,
         has_checksum: true,
-        accumulator: fanin_wire::Accumulator::BlockFixed,
+        accumulator: Accumulator::StaticFixed,
         atp: Some(AtpInstall {
             level,
             children: lanes[0].children.iter().map(|_| None).collect(),

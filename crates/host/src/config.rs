@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fanin_control::registry::StragglerPolicy;
 use fanin_net::Blackhole;
-use fanin_protocol::switchml::{cheapest, relative_error};
+use fanin_protocol::{atp, switchml};
 use fanin_wire::Accumulator;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
 
@@ -239,8 +239,13 @@ impl SessionConfig {
     fn check_accumulator(&self) -> Result<(), Error> {
         let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
         let is_atp = self.algorithm == Algorithm::Atp;
-        if is_atp && (self.tolerance.is_some() || self.accumulator.is_some_and(|own| own != Accumulator::StaticFixed)) {
-            return invalid("the algorithm atp adds as static-fixed: leave accumulator and tolerance out".into());
+        if is_atp && self.accumulator == Some(Accumulator::BlockFixed) {
+            return invalid(
+                "the accumulator block-fixed needs an exponent that all ranks have agreed on a round trip before the block is \
+                 sent, which slots that are taken as packets arrive cannot promise: leave the accumulator out with the \
+                 algorithm atp, or use fpisa, ieee or another one"
+                    .into(),
+            );
         }
         if self.tolerance.is_some() && self.element_format != ElementFormat::Int32 {
             return invalid(
@@ -251,15 +256,15 @@ impl SessionConfig {
         }
         let Some(accumulator) = self.chosen_accumulator() else {
             let tolerance = self.tolerance.unwrap_or(0.0);
-            let least = round_up(relative_error(Accumulator::Exact, self.world_size));
+            let least = round_up(self.promised(Accumulator::Exact));
             return invalid(format!(
                 "no accumulator keeps sums of {} ranks within {tolerance:e} of a block's largest value: the exact sum, \
                  rounded to float32, is up to {least:.1e} off. Ask for a tolerance of {least:.1e} or more",
                 self.world_size
             ));
         };
-        if let Some(tolerance) = self.tolerance.filter(|_| !is_atp) {
-            let promised = relative_error(accumulator, self.world_size);
+        if let Some(tolerance) = self.tolerance {
+            let promised = self.promised(accumulator);
             // So that a tolerance that is no number is refused.
             let keeps = promised <= tolerance;
             if !keeps {
@@ -271,7 +276,7 @@ impl SessionConfig {
                 ));
             }
         }
-        if accumulator == Accumulator::BlockFixed || is_atp {
+        if accumulator == Accumulator::BlockFixed {
             return Ok(());
         }
         let label = accumulator.label();
@@ -292,10 +297,26 @@ impl SessionConfig {
     /// How the switch adds sums of floats; `None` where nothing is within the tolerance.
     fn chosen_accumulator(&self) -> Option<Accumulator> {
         match (self.algorithm, self.accumulator, self.tolerance) {
-            (Algorithm::Atp, _, _) => Some(Accumulator::StaticFixed),
-            (Algorithm::SwitchMl, Some(accumulator), _) => Some(accumulator),
-            (Algorithm::SwitchMl, None, Some(tolerance)) => cheapest(tolerance, self.world_size),
-            (Algorithm::SwitchMl, None, None) => Some(Accumulator::BlockFixed),
+            (_, Some(accumulator), _) => Some(accumulator),
+            (Algorithm::SwitchMl, None, Some(tolerance)) => switchml::cheapest(tolerance, self.world_size),
+            (Algorithm::Atp, None, Some(tolerance)) => atp::cheapest(tolerance, self.world_size),
+            (_, None, None) => Some(self.accumulator_unasked()),
+        }
+    }
+
+    /// What the algorithm's paper has.
+    fn accumulator_unasked(&self) -> Accumulator {
+        match self.algorithm {
+            Algorithm::SwitchMl => Accumulator::BlockFixed,
+            Algorithm::Atp => Accumulator::StaticFixed,
+        }
+    }
+
+    /// The error of a sum of float32, as a share of the largest magnitude in its block.
+    fn promised(&self, accumulator: Accumulator) -> f64 {
+        match self.algorithm {
+            Algorithm::SwitchMl => switchml::relative_error(accumulator, self.world_size),
+            Algorithm::Atp => atp::relative_error(accumulator, self.world_size),
         }
     }
 
@@ -309,8 +330,7 @@ impl SessionConfig {
         // One rank less in a host's memory is one that all others there wait for.
         let goes_on = self.on_peer_loss == OnPeerLoss::Continue || self.stragglers.is_some();
         // A host that sums first adds in the order and with the roundings of its own.
-        let adds_at_switch = self.algorithm == Algorithm::SwitchMl
-            && (self.accumulator() != Accumulator::BlockFixed || self.tolerance.is_some());
+        let adds_at_switch = self.accumulator() != self.accumulator_unasked() || self.tolerance.is_some();
         !goes_on
             && !adds_at_switch
             && self.transport == Transport::Auto

@@ -159,6 +159,7 @@ impl Endpoint {
             },
             Endpoint::Atp { worker, .. } => match worker.poll_event()? {
                 atp::Event::Completed { collective } => Event::Completed { collective },
+                atp::Event::Overflowed { id, element_count } => Event::Overflowed { id, element_count },
                 atp::Event::SourceLost { collective } => Event::SourceLost { collective },
                 atp::Event::Refused { reason, chunk_index, collective } => {
                     Event::Refused { reason, chunk_index, slot_index: None, collective: Some(collective) }
@@ -217,6 +218,8 @@ impl Endpoint {
                         + counters.resends_float
                         + counters.resends_around,
                     aggregates: counters.parameters,
+                    blocks_overflowed: counters.blocks_overflowed,
+                    elements_overflowed: counters.elements_overflowed,
                     float_resends: counters.resends_float,
                     slots_remapped: counters.remapped,
                     window_cuts: counters.cuts,

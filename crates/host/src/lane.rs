@@ -108,8 +108,11 @@ impl atp::Tensors for Collectives {
 
     fn read_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &[u8]) {
         let missing = std::mem::take(&mut self.1);
+        if !self.get(id).memory().read_unscaled_block(id, format, missing.count, payload) {
+            self.get(id).count_non_finite();
+            self.2 += 1;
+        }
         let collective = self.get(id);
-        collective.memory().read_unscaled_block(id, format, missing.count, payload);
         collective.count_block();
         if missing.count > 0 {
             collective.count_missing(&missing);

@@ -108,16 +108,18 @@ impl Memory {
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::write_f32(cast(block), payload),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::write_f16(cast(block), payload),
             (AtpElementFormat::Float32, _) => float_wire::write_bf16(cast(block), payload),
+            _ if format.is_raw() => self.write_plain(block, payload),
             (_, DataType::Float32) => static_fixed::quantize_f32(cast(block), payload),
             (_, DataType::Float16) => static_fixed::quantize_f16(cast(block), payload),
             (_, _) => static_fixed::quantize_bf16(cast(block), payload),
         }
     }
 
-    /// ATP's form of a sum, which `missing` workers are not in: an average is that of the others.
-    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, missing: u16, payload: &[u8]) {
+    /// ATP's form of a sum, which `missing` workers are not in: an average is that of the others. Returns whether it is finite, as
+    /// far as raw floats show it.
+    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, missing: u16, payload: &[u8]) -> bool {
         if payload.is_empty() {
-            return;
+            return true;
         }
         let block = self.output_block(id);
         let divisor = if self.is_average { f32::from(self.world_size - missing) } else { 1.0 };
@@ -126,10 +128,12 @@ impl Memory {
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::read_f16(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, _) => float_wire::read_bf16(payload, divisor, cast_mut(block)),
+            _ if format.is_raw() => return self.read_plain(payload, divisor, block),
             (_, DataType::Float32) => static_fixed::dequantize_f32(payload, divisor, cast_mut(block)),
             (_, DataType::Float16) => static_fixed::dequantize_f16(payload, divisor, cast_mut(block)),
             (_, _) => static_fixed::dequantize_bf16(payload, divisor, cast_mut(block)),
         }
+        true
     }
 
     /// What is no sum of floats.
@@ -153,7 +157,9 @@ impl Memory {
         let block = self.output_block(id);
         match self.encoding {
             Encoding::Float if not_a_number => self.fill_nan(block),
-            Encoding::Float if exponent == BlockExponent::NOT_NEEDED => return self.read_plain(payload, block),
+            Encoding::Float if exponent == BlockExponent::NOT_NEEDED => {
+                return self.read_plain(payload, self.divisor, block);
+            }
             Encoding::Float => self.dequantize(payload, exponent, shift, block),
             _ => self.read_words(payload, block),
         }
@@ -171,14 +177,14 @@ impl Memory {
         }
     }
 
-    fn read_plain(&self, payload: &[u8], block: &mut [u8]) -> bool {
+    fn read_plain(&self, payload: &[u8], divisor: f32, block: &mut [u8]) -> bool {
         match (self.element_format, self.data_type) {
-            (ElementFormat::RawFloat32, _) => return raw_wire::read_f32(payload, self.divisor, cast_mut(block)),
-            (ElementFormat::RawFloat16, _) => return raw_wire::read_f16(payload, self.divisor, cast_mut(block)),
-            (ElementFormat::RawBfloat16, _) => return raw_wire::read_bf16(payload, self.divisor, cast_mut(block)),
-            (_, DataType::Float32) => static_fixed::dequantize_f32(payload, self.divisor, cast_mut(block)),
-            (_, DataType::Float16) => static_fixed::dequantize_f16(payload, self.divisor, cast_mut(block)),
-            (_, _) => static_fixed::dequantize_bf16(payload, self.divisor, cast_mut(block)),
+            (ElementFormat::RawFloat32, _) => return raw_wire::read_f32(payload, divisor, cast_mut(block)),
+            (ElementFormat::RawFloat16, _) => return raw_wire::read_f16(payload, divisor, cast_mut(block)),
+            (ElementFormat::RawBfloat16, _) => return raw_wire::read_bf16(payload, divisor, cast_mut(block)),
+            (_, DataType::Float32) => static_fixed::dequantize_f32(payload, divisor, cast_mut(block)),
+            (_, DataType::Float16) => static_fixed::dequantize_f16(payload, divisor, cast_mut(block)),
+            (_, _) => static_fixed::dequantize_bf16(payload, divisor, cast_mut(block)),
         }
         true
     }

@@ -243,8 +243,13 @@ impl Session {
             lane_count: admission.assignment.shape.lane_count,
             element_count_max: admission.assignment.element_count_max,
             float_format: config.element_format.on_wire(),
-            // ATP has element formats of its own.
-            accumulator: admission.assignment.shape.accumulator,
+            accumulator: match admission.assignment.shape.accumulator {
+                // ATP has element formats of its own for what is scaled.
+                Accumulator::StaticFixed if admission.assignment.shape.algorithm == fanin_control::Algorithm::Atp => {
+                    Accumulator::BlockFixed
+                }
+                accumulator => accumulator,
+            },
         };
         let (state, changed) = (Mutex::new(State::beginning(&admission)), Condvar::new());
         let shared =
@@ -565,11 +570,7 @@ fn join_parameters(
             Algorithm::SwitchMl => fanin_control::Algorithm::Switchml,
             Algorithm::Atp => fanin_control::Algorithm::Atp,
         },
-        accumulator: match config.algorithm {
-            Algorithm::SwitchMl => config.accumulator(),
-            // ATP's packets say how their elements are coded.
-            Algorithm::Atp => Accumulator::BlockFixed,
-        },
+        accumulator: config.accumulator(),
         server_ports: server.into_iter().flat_map(ParameterServer::addresses).map(|address| address.port()).collect(),
         switch_name: config.switch_name.clone().unwrap_or_default(),
         absences: Absences { goes_on: config.on_peer_loss == OnPeerLoss::Continue, stragglers: config.stragglers },

@@ -36,7 +36,7 @@ pub struct Stats {
     pub aggregates: u64,
     /// Blocks whose sum was not a number.
     pub blocks_non_finite: u64,
-    /// Blocks whose sum left the accumulator's format, and which were sent again as block fixed point.
+    /// Blocks whose sum left the accumulator's format, and which were sent again: as block fixed point, or, with ATP, as floats.
     pub blocks_overflowed: u64,
     /// Elements of them that did.
     pub elements_overflowed: u64,

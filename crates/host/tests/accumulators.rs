@@ -10,7 +10,7 @@ use fanin_numeric::certificate::Contributions;
 use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::register_pair::FloatFormat;
-use fanin_protocol::switchml::certify;
+use fanin_protocol::{atp, switchml};
 
 use common::{Path, World, collective};
 
@@ -34,9 +34,9 @@ fn widen(data_type: DataType, bits: u16) -> f32 {
 }
 
 /// All ranks' sums of [`value`], widened, and one rank's counters.
-fn reduce(accumulator: Accumulator, data_type: DataType, operator: ReduceOp) -> (Vec<Vec<f32>>, Stats) {
+fn reduce(path: Path, accumulator: Accumulator, data_type: DataType, operator: ReduceOp) -> (Vec<Vec<f32>>, Stats) {
     let adjust = |config| SessionConfig { accumulator: Some(accumulator), lane_count: Some(2), ..config };
-    let world = World::new(RANKS);
+    let world = World::on(path, RANKS);
     let ranks = world.run(adjust, |rank, session| {
         let kind = CollectiveKind::AllReduce;
         let sums = if data_type == DataType::Float32 {
@@ -65,8 +65,9 @@ fn float_format(data_type: DataType) -> FloatFormat {
 }
 
 /// How far a sum of three of [`value`]'s may be off.
-fn bound(accumulator: Accumulator, data_type: DataType) -> f64 {
+fn bound(path: Path, accumulator: Accumulator, data_type: DataType) -> f64 {
     let contributions = Contributions::bounded(RANKS.into(), 2.0);
+    let certify = if path == Path::Atp { atp::certify } else { switchml::certify };
     let promised = certify(accumulator, float_format(data_type), &contributions);
     match accumulator {
         // Nothing is promised, since registers may overflow. But no two exponents differ by more than 7, the least of the
@@ -85,14 +86,17 @@ fn bound(accumulator: Accumulator, data_type: DataType) -> f64 {
 
 #[test]
 fn every_accumulator_keeps_its_promise_with_every_float_type() {
-    for accumulator in Accumulator::ALL {
+    let of_atp = Accumulator::ALL.into_iter().filter(|accumulator| accumulator.suits_atp());
+    let cases = Accumulator::ALL.into_iter().map(|accumulator| (Path::Switch, accumulator));
+    for (path, accumulator) in cases.chain(of_atp.map(|accumulator| (Path::Atp, accumulator))) {
         for data_type in [DataType::Float32, DataType::Float16, DataType::Bfloat16] {
-            let (ranks, stats) = reduce(accumulator, data_type, ReduceOp::Sum);
-            let case = format!("{} of {data_type:?}", accumulator.label());
+            let (ranks, stats) = reduce(path, accumulator, data_type, ReduceOp::Sum);
+            let case = format!("{} of {data_type:?} on {path:?}", accumulator.label());
             assert_eq!(stats.accumulator, accumulator.label());
             // Only scaled floats announce exponents, and blocks that are sent again because FPISA-A's registers overflowed.
             if accumulator != Accumulator::BlockFixed {
-                assert_eq!(stats.announces, stats.blocks_overflowed, "{case}");
+                let again = if path == Path::Atp { stats.float_resends } else { stats.announces };
+                assert_eq!(again, stats.blocks_overflowed, "{case}");
                 assert!(stats.blocks_overflowed == 0 || accumulator == Accumulator::FpisaA, "{case}");
             }
             for (index, sum) in ranks[0].iter().enumerate() {
@@ -102,7 +106,7 @@ fn every_accumulator_keeps_its_promise_with_every_float_type() {
                 };
                 let exact: f64 = (0..RANKS).map(|rank| f64::from(input(rank))).sum();
                 let error = (f64::from(*sum) - exact).abs();
-                let bound = bound(accumulator, data_type);
+                let bound = bound(path, accumulator, data_type);
                 assert!(bound < 0.1 && error <= bound, "{case}, element {index}: {sum} for {exact}");
                 if accumulator == Accumulator::Exact && data_type == DataType::Float32 {
                     assert_eq!(*sum, exact as f32, "element {index} is the nearest number");
@@ -119,12 +123,12 @@ fn every_accumulator_keeps_its_promise_with_every_float_type() {
 fn means_are_divided_once() {
     for accumulator in [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::Exact, Accumulator::StaticFixed] {
         for data_type in [DataType::Float32, DataType::Float16, DataType::Bfloat16] {
-            let (ranks, _) = reduce(accumulator, data_type, ReduceOp::Average);
-            let (sums, _) = reduce(accumulator, data_type, ReduceOp::Sum);
+            let (ranks, _) = reduce(Path::Switch, accumulator, data_type, ReduceOp::Average);
+            let (sums, _) = reduce(Path::Atp, accumulator, data_type, ReduceOp::Sum);
             let spacing = f64::powi(2.0, 1 - float_format(data_type).precision() as i32);
             for (mean, sum) in ranks[0].iter().zip(&sums[0]) {
                 // The sums of two runs may differ where the order matters.
-                let room = 2.0 * bound(accumulator, data_type) + spacing;
+                let room = 2.0 * bound(Path::Atp, accumulator, data_type) + spacing;
                 let error = (f64::from(*mean) - f64::from(*sum) / f64::from(RANKS)).abs();
                 assert!(error <= room, "{}: {mean} for {sum} / 3", accumulator.label());
             }
@@ -135,9 +139,11 @@ fn means_are_divided_once() {
 /// Everything that is no sum of floats takes the ways it always took.
 #[test]
 fn other_collectives_do_not_notice_the_accumulator() {
-    for accumulator in Accumulator::ALL {
+    let of_atp = [(Path::Atp, Accumulator::Fpisa), (Path::Atp, Accumulator::Exact)];
+    for (path, accumulator) in Accumulator::ALL.map(|accumulator| (Path::Switch, accumulator)).into_iter().chain(of_atp)
+    {
         let adjust = |config| SessionConfig { accumulator: Some(accumulator), ..config };
-        World::new(RANKS).run(adjust, |rank, session| {
+        World::on(path, RANKS).run(adjust, |rank, session| {
             let mut longs: Vec<i64> = (0..999).map(|index| index << 33 | i64::from(rank)).collect();
             session.all_reduce(&mut longs, ReduceOp::Sum).expect("completes");
             assert!(longs.iter().enumerate().all(|(index, sum)| *sum == 3 * ((index as i64) << 33) + 3));
@@ -184,9 +190,11 @@ fn blocks_that_overflow_are_sent_again_and_reported() {
 /// Infinities and NaN stay with their element, and are counted.
 #[test]
 fn what_is_not_finite_stays_where_it_is() {
-    for accumulator in [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::FpisaA, Accumulator::Exact] {
+    use Accumulator::{Exact, Fpisa, FpisaA, Ieee};
+    let cases = [Ieee, Fpisa, FpisaA, Exact].map(|accumulator| (Path::Switch, accumulator));
+    for (path, accumulator) in cases.into_iter().chain([(Path::Atp, Fpisa), (Path::Atp, Exact)]) {
         let adjust = |config| SessionConfig { accumulator: Some(accumulator), ..config };
-        World::new(RANKS).run(adjust, |rank, session| {
+        World::on(path, RANKS).run(adjust, |rank, session| {
             let mut values = vec![1.0f32; 600];
             if rank == 1 {
                 (values[7], values[8]) = (f32::INFINITY, f32::NAN);
@@ -200,12 +208,15 @@ fn what_is_not_finite_stays_where_it_is() {
     }
 }
 
+/// In parts under ATP: what is sent again takes along what a slot holds, or, exact, goes alone.
 #[test]
 fn losses_are_recovered_with_raw_floats() {
-    for accumulator in [Accumulator::Fpisa, Accumulator::Ieee, Accumulator::Exact] {
+    let accumulators = [Accumulator::Fpisa, Accumulator::Ieee, Accumulator::Exact];
+    for (path, accumulator) in [Path::Switch, Path::Atp].into_iter().flat_map(|path| accumulators.map(|it| (path, it)))
+    {
         let (accumulator, loss) = (Some(accumulator), Some((0.02, 7)));
         let adjust = move |config| SessionConfig { accumulator, loss, element_count: Some(256), ..config };
-        let resends = World::new(RANKS).run(adjust, |rank, session| {
+        let resends = World::on(path, RANKS).run(adjust, |rank, session| {
             let mut values: Vec<f32> = (0..100_000).map(|index| f32::from(rank) + (index % 64) as f32).collect();
             session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
             assert!(values.iter().enumerate().all(|(index, sum)| *sum == 3.0 + 3.0 * (index % 64) as f32));
@@ -227,6 +238,67 @@ fn ranks_of_one_host_do_not_sum_before_the_switch() {
         session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
         assert_eq!(values, [1.0; 3]);
     });
+}
+
+/// Under ATP what leaves the accumulator's format comes as floats, added as binary64: right, and reported.
+#[test]
+fn sums_that_overflow_under_atp_come_as_floats() {
+    let huge = f32::from_bits(0x7f00_0000);
+    let adjust =
+        |accumulator| move |config| SessionConfig { accumulator: Some(accumulator), element_count: Some(64), ..config };
+    // -2^127 last: two registers of 2^127 are one carry away from the end.
+    for accumulator in [Accumulator::Fpisa, Accumulator::LogTable] {
+        let stats = World::on(Path::Atp, RANKS).run(adjust(accumulator), |rank, session| {
+            let large = if accumulator == Accumulator::LogTable { 2f32.powi(33) } else { huge };
+            let mut values = vec![1.0; 640];
+            values[70] = if rank == 2 { -large } else { large };
+            values[71] = if accumulator == Accumulator::LogTable { large } else { 1.0 };
+            let outcome = session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+            assert_eq!(values[70], large);
+            assert!(values.iter().enumerate().all(|(at, sum)| (70..72).contains(&at) || (sum - 3.0).abs() < 0.02));
+            (outcome.overflowed_elements, session.stats())
+        });
+        let is_told = |(elements, stats): &(u64, Stats)| *elements > 0 && stats.blocks_overflowed == 1;
+        assert!(accumulator == Accumulator::Fpisa || stats.iter().all(is_told), "{stats:?}");
+    }
+    // 3 x 40,000 is more than binary16 holds, wherever it is added up, and a third of it is not.
+    for accumulator in [Accumulator::Fpisa, Accumulator::FpisaA, Accumulator::Ieee] {
+        let means = World::on(Path::Atp, RANKS).run(adjust(accumulator), |_, session| {
+            let (input, mut output) = (vec![f32_to_f16(40_000.0); 100], vec![0u16; 100]);
+            let (kind, operator) = (CollectiveKind::AllReduce, ReduceOp::Average);
+            collective(&session, kind, DataType::Float16, operator, &input, &mut output).expect("completes");
+            (output.into_iter().map(f16_to_f32).collect::<Vec<_>>(), session.stats().blocks_overflowed)
+        });
+        for (values, blocks) in means {
+            assert_eq!((values, blocks), (vec![40_000.0; 100], 2), "{}", accumulator.label());
+        }
+    }
+}
+
+/// A slot and few of them: most is added at the server, a part in the switch, and the sum is the nearest number all the same.
+#[test]
+fn exact_sums_are_exact_whoever_adds_them() {
+    let mut config = fanin_switch::Config::local(std::net::Ipv4Addr::LOCALHOST.into());
+    config.data.atp_slot_count = 4;
+    let adjust = |config| SessionConfig {
+        accumulator: Some(Accumulator::Exact),
+        element_count: Some(64),
+        loss: Some((0.01, 3)),
+        ..config
+    };
+    let worlds = World::around(&config, Path::Atp, RANKS);
+    let ranks = worlds.run(adjust, |rank, session| {
+        let scale = |index: usize| f32::powi(2.0, (index % 60) as i32 - 30 * i32::from(rank));
+        let input: Vec<f32> = (0..20_000).map(|index| value(rank, index) * scale(index)).collect();
+        let mut output = input.clone();
+        session.all_reduce(&mut output, ReduceOp::Sum).expect("completes");
+        (input, output)
+    });
+    for index in 0..20_000 {
+        let exact: f64 = ranks.iter().map(|(input, _)| f64::from(input[index])).sum();
+        // Rounded once as f64, which is far finer: a tie of that is not met.
+        assert!(ranks.iter().all(|(_, output)| output[index] == exact as f32), "element {index}: {exact}");
+    }
 }
 
 /// float16 ends at 65,504: a larger sum is infinite, and a mean where the sum itself travels as float16.
@@ -279,6 +351,11 @@ fn a_tolerance_chooses_the_cheapest_accumulator_that_keeps_it() {
     assert_eq!(chosen(2e-7), "fpisa");
     // The sum of three numbers just above 4/3 each is rounded to a multiple of 2^-21.
     assert_eq!(chosen(1.8e-7), "exact");
+    let of_atp = |tolerance: f64| {
+        let adjust = move |config| SessionConfig { tolerance: Some(tolerance), ..config };
+        World::on(Path::Atp, RANKS).run(adjust, |_, session| session.stats().accumulator)[0]
+    };
+    assert_eq!((of_atp(1e-5), of_atp(1.8e-7)), ("ieee", "exact"));
 }
 
 #[test]
@@ -318,8 +395,12 @@ fn settings_that_cannot_work_are_refused_with_what_to_do() {
             "use the wire format fanin",
         ),
         (
-            SessionConfig { accumulator: Some(Accumulator::Exact), algorithm: fanin_host::Algorithm::Atp, ..base() },
-            "leave accumulator and tolerance out",
+            SessionConfig {
+                accumulator: Some(Accumulator::BlockFixed),
+                algorithm: fanin_host::Algorithm::Atp,
+                ..base()
+            },
+            "leave the accumulator out",
         ),
     ];
     for (config, hint) in cases {

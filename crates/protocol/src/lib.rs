@@ -17,6 +17,7 @@
 extern crate alloc;
 
 pub mod atp;
+mod float_pool;
 pub mod generated;
 pub mod panama;
 mod resend_timer;

@@ -74,6 +74,7 @@ impl Pair {
             window_max: CHUNKS,
             element_count_max: 1,
             stragglers: None,
+            accumulator: fanin_wire::Accumulator::StaticFixed,
         };
         let worker = Worker::starting_at(worker, position, 0);
         Pair { worker, server: Server::new(server), now: Time::ZERO }

@@ -6,6 +6,7 @@ use fanin_control::proto;
 use fanin_control::registry::{Assignment, AtpAssignment, StragglerPolicy};
 use fanin_protocol::atp::{Server, ServerConfig, Stragglers, Tree};
 use fanin_protocol::time::Span;
+use fanin_wire::Accumulator;
 
 /// Sums that a job with a policy for late workers keeps at a server: how far the others get ahead of the last one.
 const KEPT_BYTES: u32 = 64 << 20;
@@ -29,6 +30,8 @@ pub struct ServedJob {
     pub lanes: Vec<(u16, u16)>,
     /// What is done about workers that are late. `None`: they are waited for.
     pub stragglers: Option<Stragglers>,
+    /// How sums of floats are added.
+    pub accumulator: Accumulator,
 }
 
 /// Why a job is not served. Shown to its workers as it is.
@@ -85,6 +88,7 @@ impl ServedJob {
             stragglers: assignment.shape.absences.stragglers.map(|policy| {
                 stragglers(&policy, assignment.slots_per_lane, assignment.element_count_max, lanes.len())
             }),
+            accumulator: assignment.shape.accumulator,
         })
     }
 
@@ -106,6 +110,7 @@ impl ServedJob {
             u16::try_from(order.element_count_max).map_err(|_| wrong("an impossible packet size"))?;
         let understood =
             |policy| StragglerPolicy::from_proto(policy).ok_or(wrong("an impossible policy for late workers"));
+        let accumulator = accumulator(order.accumulator).ok_or(wrong("an accumulator that it does not know"))?;
         let policy = order.stragglers.as_ref().map(understood).transpose()?;
         Ok(ServedJob {
             job_id: order.job_id,
@@ -117,6 +122,7 @@ impl ServedJob {
             tree: atp.tree,
             stragglers: policy
                 .map(|policy| stragglers(&policy, order.window_max, element_count_max, order.lanes.len())),
+            accumulator,
         })
     }
 
@@ -136,8 +142,15 @@ impl ServedJob {
             window_max: self.window_max,
             element_count_max: self.element_count_max,
             stragglers: self.stragglers,
+            accumulator: self.accumulator,
         })
     }
+}
+
+/// By its code; a switch that says nothing means static-fixed.
+fn accumulator(code: u32) -> Option<Accumulator> {
+    let accumulator = Accumulator::try_from(u8::try_from(code).ok()?).ok()?;
+    Some(if accumulator.suits_atp() { accumulator } else { Accumulator::StaticFixed })
 }
 
 /// The policy for one lane of a job, whose lanes share [`KEPT_BYTES`].

@@ -12,7 +12,7 @@ use crate::generated::{
     ATP_FORMAT_AND_OPERATOR_OFFSET, ATP_HEADER_BYTES, ATP_IS_SATURATED_MASK, ATP_JOB_ID_OFFSET, ATP_JOB_TOKEN_OFFSET,
     ATP_KIND_OFFSET, ATP_LANE_OFFSET, ATP_LEVEL_COUNT_MAX, ATP_LEVEL_OFFSET, ATP_MAGIC, ATP_MAGIC_OFFSET,
     ATP_OPERATOR_SHIFT, ATP_RESEND_MASK, ATP_SLOT_INDEX_NEXT_OFFSET, ATP_SLOT_INDEX_OFFSET, ATP_VERSION_OFFSET,
-    ATP_WORKER_RANK_OFFSET, Operator, VERSION,
+    ATP_WORKER_RANK_OFFSET, Accumulator, Operator, VERSION,
 };
 use crate::{ParseError, put, u16_at, u32_at};
 
@@ -73,7 +73,7 @@ pub struct Header {
     pub detail: u8,
     /// Rank that receives the payload of the Parameter, or `RANK_ALL`.
     pub destination: u16,
-    /// Not used yet.
+    /// Raw elements, and a Parameter that asks for floats: how many elements of the sum have left the accumulator's format.
     pub echo: u32,
 }
 
@@ -81,7 +81,41 @@ impl ElementFormat {
     /// Bytes of one element on the wire.
     #[inline]
     pub const fn bytes(self) -> usize {
-        4
+        match self {
+            ElementFormat::RawFloat16 | ElementFormat::RawBfloat16 => 2,
+            _ => 4,
+        }
+    }
+
+    /// The format of raw elements that another layout has under this name; `None` for what is no raw element.
+    pub const fn raw(format: crate::ElementFormat) -> Option<ElementFormat> {
+        match format {
+            crate::ElementFormat::RawFloat32 => Some(ElementFormat::RawFloat32),
+            crate::ElementFormat::RawFloat16 => Some(ElementFormat::RawFloat16),
+            crate::ElementFormat::RawBfloat16 => Some(ElementFormat::RawBfloat16),
+            _ => None,
+        }
+    }
+
+    /// Whether elements are floats as they lie in memory, which the job's accumulator adds.
+    pub const fn is_raw(self) -> bool {
+        matches!(self, ElementFormat::RawFloat32 | ElementFormat::RawFloat16 | ElementFormat::RawBfloat16)
+    }
+}
+
+impl Accumulator {
+    /// Whether an ATP job can have this accumulator: `block-fixed` needs an exponent that all workers have agreed on before.
+    pub const fn suits_atp(self) -> bool {
+        !matches!(self, Accumulator::BlockFixed)
+    }
+
+    /// Whether an ATP job with this accumulator has elements of this format. Int32 carries what is no sum of floats, Float32 sums
+    /// that have left the accumulator's format.
+    pub const fn takes_atp(self, format: ElementFormat) -> bool {
+        match format {
+            ElementFormat::Int32 | ElementFormat::Float32 => true,
+            format => format.is_raw() == self.is_raw(),
+        }
     }
 }
 

@@ -498,11 +498,18 @@ pub enum AtpElementFormat {
     Fixed32 = 1,
     /// IEEE binary32, big-endian: only the server adds them, after saturation.
     Float32 = 2,
+    /// IEEE binary32 as it lies in memory: little-endian. The job's accumulator adds it.
+    RawFloat32 = 4,
+    /// IEEE binary16 as it lies in memory: little-endian. The job's accumulator adds it.
+    RawFloat16 = 5,
+    /// bfloat16 as it lies in memory: little-endian. The job's accumulator adds it.
+    RawBfloat16 = 6,
 }
 
 impl AtpElementFormat {
     /// Every value, in the order of its code.
-    pub const ALL: [Self; 3] = [Self::Int32, Self::Fixed32, Self::Float32];
+    pub const ALL: [Self; 6] =
+        [Self::Int32, Self::Fixed32, Self::Float32, Self::RawFloat32, Self::RawFloat16, Self::RawBfloat16];
 
     /// Code on the wire.
     pub const fn code(self) -> u8 {
@@ -515,6 +522,9 @@ impl AtpElementFormat {
             Self::Int32 => "int32",
             Self::Fixed32 => "fixed32",
             Self::Float32 => "float32",
+            Self::RawFloat32 => "raw_float32",
+            Self::RawFloat16 => "raw_float16",
+            Self::RawBfloat16 => "raw_bfloat16",
         }
     }
 }
@@ -528,6 +538,9 @@ impl TryFrom<u8> for AtpElementFormat {
             0 => Ok(Self::Int32),
             1 => Ok(Self::Fixed32),
             2 => Ok(Self::Float32),
+            4 => Ok(Self::RawFloat32),
+            5 => Ok(Self::RawFloat16),
+            6 => Ok(Self::RawBfloat16),
             _ => Err(code),
         }
     }

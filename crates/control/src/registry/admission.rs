@@ -223,7 +223,7 @@ impl Registry {
             return Ok(None);
         }
         let servers = self.lane_servers(group)?;
-        atp::assign(&self.limits, beside(group), servers).map(Some)
+        atp::assign(&self.limits, group.shape.accumulator, beside(group), servers).map(Some)
     }
 
     /// The switches of a SwitchML job whose ranks are all here, if it needs more than this one.

@@ -201,17 +201,18 @@ fn check_accumulator(request: &JoinRequest) -> Result<Accumulator, ControlError>
         let message = format!("the switch does not know accumulator number {}", request.accumulator);
         ControlError::new(ErrorCode::InvalidRequest, message, "Install the same release of fanin on workers and switch")
     })?;
-    let what = match (request.algorithm(), request.wire_format()) {
-        _ if accumulator == Accumulator::BlockFixed => return Ok(accumulator),
-        (Algorithm::Atp, _) => "a job of the algorithm ATP",
-        (_, WireFormat::P4appSwitchml) => "the layout p4app-switchML",
-        _ => return Ok(accumulator),
-    };
-    Err(ControlError::new(
-        ErrorCode::InvalidRequest,
-        format!("{what} with the accumulator {}", accumulator.label()),
-        "Leave the accumulator out, or use the algorithm switchml and the wire format `fanin`",
-    ))
+    match (request.algorithm(), request.wire_format()) {
+        // The first of the codes: none was asked for.
+        (Algorithm::Atp, _) if accumulator == Accumulator::BlockFixed => Ok(Accumulator::StaticFixed),
+        (Algorithm::Switchml, WireFormat::P4appSwitchml) if accumulator != Accumulator::BlockFixed => {
+            Err(ControlError::new(
+                ErrorCode::InvalidRequest,
+                format!("the layout p4app-switchML with the accumulator {}", accumulator.label()),
+                "Leave the accumulator out, or use the wire format `fanin`",
+            ))
+        }
+        _ => Ok(accumulator),
+    }
 }
 
 fn check_absences(request: &JoinRequest, algorithm: Algorithm) -> Result<Absences, ControlError> {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use fanin_protocol::atp::{Tree, Way};
 use fanin_protocol::switchml::Contributed;
+use fanin_wire::Accumulator;
 use fanin_wire::atp::LEVEL_COUNT_MAX;
 
 use super::Limits;
@@ -49,6 +50,7 @@ pub struct AtpAssignment {
 /// The assignment of a job whose contributors stand beside these switches.
 pub(super) fn assign(
     limits: &Limits,
+    accumulator: Accumulator,
     beside: Vec<usize>,
     servers: Vec<LaneServer>,
 ) -> Result<AtpAssignment, ControlError> {
@@ -59,6 +61,13 @@ pub(super) fn assign(
             "Spread the workers over more switches, or use the algorithm switchml",
         )
     })?;
+    if accumulator == Accumulator::Exact && job.tree.level_count() > 1 {
+        return Err(ControlError::new(
+            ErrorCode::InvalidRequest,
+            "the accumulator exact with workers beside several switches: each would round its part of the sum",
+            "Put all workers beside the root (FANIN_SWITCH_NAME), or use another accumulator: fpisa, ieee",
+        ));
+    }
     let slot_count = limits.atp_slot_count;
     Ok(AtpAssignment { tree: job.tree, parts: job.parts, beside, slot_count, servers })
 }

@@ -74,14 +74,14 @@ impl Limits {
     }
 }
 
-/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × bytes of an element; none where slots are shared.
+/// Bytes of slot memory of a job: lanes × slots × 2 parities × elements × bytes of an element. Where slots are shared, there are no
+/// parities, and the words are nobody's; what an accumulator of floats has beside them is there for the slots of a window.
 pub fn slot_memory_bytes(shape: &JobShape, slots_per_lane: u32, element_count_max: u16) -> u64 {
+    let element_count = u64::from(shape.lane_count) * u64::from(slots_per_lane) * u64::from(element_count_max);
+    let element_bytes = element_state_bytes(shape.accumulator);
     match shape.algorithm {
-        Algorithm::Switchml => {
-            let element_bytes = element_state_bytes(shape.accumulator);
-            u64::from(shape.lane_count) * u64::from(slots_per_lane) * 2 * u64::from(element_count_max) * element_bytes
-        }
-        Algorithm::Atp => 0,
+        Algorithm::Switchml => element_count * 2 * element_bytes,
+        Algorithm::Atp => element_count * (element_bytes - element_state_bytes(Accumulator::BlockFixed)),
     }
 }
 

@@ -141,7 +141,7 @@ impl Registry {
             let waiter = job.replacements.get(rank).ok_or_else(gone)?;
             *beside.get_mut(usize::from(*rank)).ok_or_else(gone)? = waiter.beside;
         }
-        let whole = atp::assign(&self.limits, beside, old.servers.clone())?;
+        let whole = atp::assign(&self.limits, job.assignment.shape.accumulator, beside, old.servers.clone())?;
         let still_lost = self.lost_ranks(job_id).into_iter().filter(|rank| !ranks.contains(rank));
         still_lost.into_iter().try_fold(whole, |atp, rank| atp.without(rank, &self.limits.topology)).ok_or_else(gone)
     }

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use fanin_link::{Link, LinkConfig, Random};
 use fanin_protocol::DropReason;
 use fanin_protocol::atp::{
-    Context, Event as WorkerEvent, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Verdict, Worker,
-    WorkerConfig, answers_probe, without_payload, write_probe,
+    Context, Event as WorkerEvent, Server, ServerConfig, Switch, SwitchConfig, Verdict, Worker, WorkerConfig,
+    answers_probe, without_payload, write_probe,
 };
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::generated::ATP_HEADER_BYTES;
@@ -62,6 +62,8 @@ pub struct Summary {
     pub chunks: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Blocks that had to go as floats, at those who sent them.
+    pub overflowed: u64,
     /// Fragments that met another chunk in their slot.
     pub collisions: u64,
     /// Chunks whose slot was replaced.
@@ -93,6 +95,7 @@ impl std::ops::AddAssign for Summary {
         self.whole += other.whole;
         self.chunks += other.chunks;
         self.saturated += other.saturated;
+        self.overflowed += other.overflowed;
         self.collisions += other.collisions;
         self.remapped += other.remapped;
         self.abandoned += other.abandoned;
@@ -452,6 +455,7 @@ impl Cluster {
                     self.summary.completed += 1;
                 }
                 WorkerEvent::SourceLost { .. } => self.summary.sources_lost += 1,
+                WorkerEvent::Overflowed { .. } => self.summary.overflowed += 1,
                 WorkerEvent::Refused { reason: DropReason::StaleToken, .. } if job.goes_on_after.is_some() => {}
                 WorkerEvent::Refused { reason, .. } => return Err(format!("worker {number} is refused: {reason}")),
             }
@@ -526,7 +530,7 @@ fn fresh_program(scenario: &Scenario, depth: u8) -> Switch {
     for job in &scenario.jobs {
         // A job with fewer levels has no switch so far down.
         let Some(level) = (job.tree.level_count() - 1).checked_sub(depth) else { continue };
-        let config = JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count, level };
+        let config = job.at_switch(level);
         program.install(config).unwrap_or_else(|error| panic!("the plans' job numbers differ: {error:?}"));
     }
     program
@@ -542,6 +546,7 @@ fn server_config(job: &JobPlan, lane: u16, slot_count: u16) -> ServerConfig {
         window_max: job.window_max,
         element_count_max: ELEMENT_COUNT_MAX,
         stragglers: job.stragglers,
+        accumulator: job.accumulator,
     }
 }
 

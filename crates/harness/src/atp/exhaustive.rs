@@ -15,7 +15,7 @@ use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::atp::{ElementFormat, Header};
 use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
-use fanin_wire::{ElementFormat as FaninFormat, Operator};
+use fanin_wire::{Accumulator, ElementFormat as FaninFormat, Operator};
 
 use crate::exhaustive::graph::Graph;
 use crate::exhaustive::hash::{Ready, Wide};
@@ -479,6 +479,8 @@ fn program(scope: &Scope, depth: usize) -> Switch {
             job_token: TOKEN,
             lane_count: 1,
             level: scope.tree.level_count() - 1 - depth as u8,
+            accumulator: Accumulator::StaticFixed,
+            worker_count: scope.tree.worker_count(),
         };
         program.install(config).unwrap_or_else(|error| unreachable!("job numbers differ: {error:?}"));
     }
@@ -495,6 +497,7 @@ fn server(scope: &Scope, job: u8) -> Server {
         window_max: scope.window_max,
         element_count_max: 1,
         stragglers: None,
+        accumulator: Accumulator::StaticFixed,
     })
 }
 

@@ -1,9 +1,10 @@
 //! What a chunk's sum must be, by arithmetic of its own.
 
+use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use fanin_protocol::atp::Missing;
 use fanin_protocol::stream::{BlockId, Submission};
-use fanin_wire::Operator;
 use fanin_wire::atp::ElementFormat;
+use fanin_wire::{Accumulator, Operator};
 
 use super::JobPlan;
 
@@ -18,7 +19,34 @@ pub fn contribution(job: &JobPlan, lane: u16, rank: u16, submission: &Submission
         (state ^ u64::from(word)).wrapping_mul(0xd129_42f2_3c52_7b4d).rotate_left(29)
     });
     let word = (noise >> 32) as u32;
-    if submission.scaled { float(word, noise as u32).to_bits() } else { word }
+    match ElementFormat::raw(submission.element_format) {
+        _ if submission.scaled => float(word, noise as u32).to_bits(),
+        Some(ElementFormat::RawFloat32) => float(word, noise as u32).to_bits(),
+        // So large that a few of them are more than binary16 holds.
+        Some(format @ ElementFormat::RawFloat16) => {
+            let float = float(word, noise as u32);
+            let bits = if float.is_finite() { float.clamp(-40_000.0, 40_000.0) } else { float }.to_bits();
+            widened(format, narrowed(format, bits))
+        }
+        Some(format) => widened(format, narrowed(format, float(word, noise as u32).to_bits())),
+        None => word,
+    }
+}
+
+/// Whether a collective's elements are floats that are summed.
+pub fn is_float_sum(submission: &Submission) -> bool {
+    submission.scaled || ElementFormat::raw(submission.element_format).is_some()
+}
+
+/// The 16 bits of a binary32 number in a raw format.
+pub fn narrowed(format: ElementFormat, bits: u32) -> u16 {
+    let value = f32::from_bits(bits);
+    if format == ElementFormat::RawFloat16 { f32_to_f16(value) } else { f32_to_bf16(value) }
+}
+
+/// The other way.
+pub fn widened(format: ElementFormat, bits: u16) -> u32 {
+    if format == ElementFormat::RawFloat16 { f16_to_f32(bits) } else { bf16_to_f32(bits) }.to_bits()
 }
 
 /// Mostly gradients, at times what fixed point does not hold.
@@ -60,7 +88,41 @@ pub fn is_sum(
             let got = f32::from_bits(got.bits);
             sum == got || (sum.is_nan() && got.is_nan())
         }
+        ElementFormat::RawFloat32 | ElementFormat::RawFloat16 | ElementFormat::RawBfloat16 => {
+            let values: Vec<f64> = words.map(|word| f32::from_bits(word).into()).collect();
+            is_within(job.accumulator, got.format, &values, f32::from_bits(got.bits).into())
+        }
     }
+}
+
+/// Whether a sum of raw floats is what the accumulator promises, whichever parts of it were rounded on the way.
+fn is_within(accumulator: Accumulator, format: ElementFormat, values: &[f64], got: f64) -> bool {
+    let (fraction, headroom, exponent_min, end) = match format {
+        ElementFormat::RawFloat16 => (10, 20, -14, 65_504.0),
+        ElementFormat::RawBfloat16 => (7, 23, -126, f64::from(f32::MAX)),
+        _ => (23, 7, -126, f64::from(f32::MAX)),
+    };
+    let unit = |magnitude: f64| 2f64.powi((magnitude.log2().floor() as i32).clamp(exponent_min, 127) - fraction);
+    let (sum, magnitude): (f64, f64) = values.iter().fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
+    if !magnitude.is_finite() {
+        return !got.is_finite();
+    }
+    let own_rounding = magnitude * 2f64.powi(-48);
+    if accumulator == Accumulator::Exact {
+        let is_beyond = sum.abs() + unit(end) / 2.0 >= end && got.is_infinite();
+        return is_beyond || (got - sum).abs() <= unit(sum.abs() + own_rounding) / 2.0 + own_rounding;
+    }
+    // Whatever leaves the format on the way, or at the end, comes as floats: got must be a number.
+    let (count, largest) = (values.len() as f64, 2.0 * magnitude);
+    let guard_bits = (headroom - count.log2().ceil() as i32).max(0);
+    let bound = match accumulator {
+        Accumulator::Ieee if format == ElementFormat::RawFloat32 => count * 2f64.powi(-24) * largest,
+        Accumulator::Ieee => count * (2f64.powi(-24) * largest + unit(largest) / 2.0),
+        Accumulator::Fpisa => count * unit(largest) * (2f64.powi(-guard_bits) + 0.5),
+        // An overwrite may lose all that came before it.
+        _ => largest + 1.5 * count * unit(largest),
+    };
+    (got - sum).abs() <= bound + own_rounding
 }
 
 /// Whether the block can only be summed as floats: some value or the whole sum does not fit.

@@ -1,10 +1,10 @@
 //! What a scenario is made of.
 
 use fanin_link::{LinkConfig, Random};
-use fanin_protocol::atp::{CongestionControl, Indexing, Stragglers, Tree, Way};
+use fanin_protocol::atp::{CongestionControl, Indexing, JobConfig, Stragglers, Tree, Way};
 use fanin_protocol::stream::{Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
-use fanin_wire::{ElementFormat, Operator};
+use fanin_wire::{Accumulator, ElementFormat, Operator};
 
 /// Largest payload of every scenario, in elements.
 pub const ELEMENT_COUNT_MAX: u16 = 8;
@@ -33,6 +33,8 @@ pub struct JobPlan {
     pub indexing: Indexing,
     /// What every lane of every worker submits, in order.
     pub collectives: Vec<Submission>,
+    /// How sums of floats are added.
+    pub accumulator: Accumulator,
     /// Workers start up to this much later than one another.
     pub skew_max: Span,
     /// This rank ends suddenly.
@@ -45,6 +47,20 @@ pub struct JobPlan {
     pub stragglers: Option<Stragglers>,
     /// This rank does nothing for a while.
     pub pause: Option<(u16, Time, Time)>,
+}
+
+impl JobPlan {
+    /// What a switch of this level is told.
+    pub fn at_switch(&self, level: u8) -> JobConfig {
+        JobConfig {
+            job_id: self.job_id,
+            job_token: self.job_token,
+            lane_count: self.lane_count,
+            level,
+            accumulator: self.accumulator,
+            worker_count: self.tree.worker_count(),
+        }
+    }
 }
 
 /// Somebody in a lost rank's place.
@@ -92,6 +108,8 @@ impl Scenario {
             let mut random = Random::new(seed ^ 0x10_55);
             jobs.iter_mut().for_each(|job| lose_and_be_late(&mut random, job));
         }
+        let mut random = Random::new(seed ^ 0xacc);
+        jobs.iter_mut().for_each(|job| add_otherwise(&mut random, job));
         Scenario {
             seed,
             jobs,
@@ -111,7 +129,9 @@ impl Scenario {
         let mut random = Random::new(seed ^ 0x5a1);
         let job_count = *random.choose(&[1, 1, 2]);
         let plan = |number| JobPlan { death: None, ..job(&mut random, number, false, CONTRIBUTIONS_AIM_SMALL) };
-        let jobs = (0..job_count).map(plan).collect();
+        let mut jobs: Vec<JobPlan> = (0..job_count).map(plan).collect();
+        let mut random = Random::new(seed ^ 0xacc);
+        jobs.iter_mut().for_each(|job| add_otherwise(&mut random, job));
         Scenario {
             seed,
             jobs,
@@ -173,12 +193,28 @@ fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> 
         congestion_control: if random.flip() { aimd } else { CongestionControl::Off },
         indexing: if calm || random.flip() { Indexing::Hash } else { Indexing::Linear },
         collectives,
+        accumulator: Accumulator::StaticFixed,
         skew_max: if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(3)) },
         death,
         goes_on_after: None,
         replacement: None,
         stragglers: None,
         pause: None,
+    }
+}
+
+/// Jobs whose floats travel as they lie in memory. Tables take longer to make than a scenario; `fanin-host`'s tests have them.
+fn add_otherwise(random: &mut Random, job: &mut JobPlan) {
+    use Accumulator::{Exact, Fpisa, FpisaA, Ieee, StaticFixed};
+    let accumulator = *random.choose(&[StaticFixed, StaticFixed, StaticFixed, Fpisa, FpisaA, Ieee, Exact]);
+    // An exact sum is made at one level.
+    if accumulator == StaticFixed || accumulator == Exact && job.tree.level_count() > 1 {
+        return;
+    }
+    job.accumulator = accumulator;
+    for submission in job.collectives.iter_mut().filter(|submission| submission.scaled) {
+        let raw = [ElementFormat::RawFloat32, ElementFormat::RawFloat16, ElementFormat::RawBfloat16];
+        (submission.scaled, submission.element_format) = (false, *random.choose(&raw));
     }
 }
 

@@ -325,7 +325,7 @@ pub(super) fn reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     named(deserializer, "drop reason", &DropReason::ALL, DropReason::name).map(Some)
 }
 
-fn accumulator<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Accumulator, D::Error> {
+pub(super) fn accumulator<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Accumulator, D::Error> {
     named(deserializer, "accumulator", &Accumulator::ALL, Accumulator::name)
 }
 

@@ -151,6 +151,7 @@ pub(super) fn server(spec: &JobSpec, id: u32, slot_count: u16, element_count_max
         window_max: *window_max,
         element_count_max,
         stragglers: None,
+        accumulator: fanin_wire::Accumulator::StaticFixed,
     };
     Some(Server::new(config))
 }

@@ -230,7 +230,14 @@ impl World {
             let node = &mut self.switches[switch];
             match &job.spec.protocol {
                 Protocol::Atp { .. } => {
-                    let config = atp::JobConfig { job_id: job.id, job_token: job.id, lane_count: 1, level: *level };
+                    let config = atp::JobConfig {
+                        job_id: job.id,
+                        job_token: job.id,
+                        lane_count: 1,
+                        level: *level,
+                        accumulator: fanin_wire::Accumulator::StaticFixed,
+                        worker_count: job.rank_count() as u16,
+                    };
                     let program = node.own.last_mut().and_then(Option::as_mut).unwrap_or(&mut node.atp);
                     program
                         .install(config)

@@ -3,9 +3,11 @@
 //!
 //! [`Switch`] is the program of each switch on the way, [`Worker`] and [`Server`] are the endpoints of one lane.
 
+mod floats;
 mod index;
 mod missing;
 mod probe;
+mod promise;
 mod server;
 mod switch;
 mod tree;
@@ -14,6 +16,7 @@ mod worker;
 pub use index::{Indexing, rehash};
 pub use missing::Missing;
 pub use probe::{answers_probe, write_probe};
+pub use promise::{certify, cheapest, relative_error};
 pub use server::{Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,

@@ -8,6 +8,7 @@ mod worker;
 
 pub use crate::stream::{BlockId, Participants, Shape, Submission};
 pub use contributed::{Contributed, WORKERS_PER_JOB_MAX};
+pub(crate) use promise::worst_share;
 pub use promise::{certify, cheapest, relative_error};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, Leaf, LeafConfig, LeafCounters,

@@ -37,15 +37,18 @@ pub fn relative_error(accumulator: Accumulator, worker_count: u16) -> f64 {
     if accumulator == Accumulator::StaticFixed {
         return f64::INFINITY;
     }
-    let share = |largest: f64| {
-        let contributions = Contributions::bounded(worker_count.into(), largest);
-        certify(accumulator, FloatFormat::Float32, &contributions).absolute_error / largest
-    };
+    worst_share(worker_count, &[], |contributions| certify(accumulator, FloatFormat::Float32, contributions))
+}
+
+/// The largest share of the largest magnitude that a certificate promises, whatever that magnitude is. `jumps`: where else, as a
+/// share of a sum that is a power of two, the certificate's bound jumps.
+pub(crate) fn worst_share(worker_count: u16, jumps: &[f64], certify: impl Fn(&Contributions) -> Certificate) -> f64 {
+    let share = |largest: f64| certify(&Contributions::bounded(worker_count.into(), largest)).absolute_error / largest;
     // Bounds jump where the largest number reaches a power of two, and where the sum does; in between they stay, and their
     // share falls. Doubling the numbers doubles all.
-    let workers = f64::from(worker_count);
-    let sum_jumps = f64::from(u32::from(worker_count).next_power_of_two()) / workers;
-    [1.0, sum_jumps].iter().flat_map(|jump| [*jump, jump.next_up()]).map(share).fold(0.0, f64::max)
+    let sum_jumps = f64::from(u32::from(worker_count).next_power_of_two()) / f64::from(worker_count);
+    let jumps = jumps.iter().map(|jump| jump * sum_jumps).chain([1.0, sum_jumps]);
+    jumps.flat_map(|jump| [jump.next_down(), jump, jump.next_up(), jump * (1.0 + 1e-12)]).map(share).fold(0.0, f64::max)
 }
 
 /// The cheapest accumulator whose sums of float32 among `worker_count` workers are never off by more than `tolerance` times the

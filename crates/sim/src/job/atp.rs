@@ -278,6 +278,7 @@ pub fn server(settings: &Settings, tree: &Tree) -> Serving {
         window_max: settings.shared.window_max,
         element_count_max: ELEMENTS,
         stragglers: None,
+        accumulator: Accumulator::StaticFixed,
     });
     Serving { settings: settings.clone(), server }
 }
@@ -341,7 +342,15 @@ impl Shared {
     /// If the switch does not take it.
     pub fn install(&mut self, settings: &Settings, part: &Part) -> anyhow::Result<()> {
         let id = settings.id();
-        let config = JobConfig { job_id: id, job_token: id, lane_count: 1, level: part.level };
+        let config = JobConfig {
+            job_id: id,
+            job_token: id,
+            lane_count: 1,
+            level: part.level,
+            accumulator: Accumulator::StaticFixed,
+            // Fixed point does not ask.
+            worker_count: 0,
+        };
         self.switch.install(config).map_err(|error| anyhow!("a switch does not take the job: {error:?}"))?;
         self.jobs.insert(settings.group, (settings.clone(), part.clone()));
         Ok(())

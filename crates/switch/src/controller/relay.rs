@@ -182,14 +182,21 @@ fn lane(found: LaneInspection) -> RelayLane {
     }
 }
 
-/// Slots of a SwitchML job; ATP's jobs share theirs.
+/// How an ATP job's sums of floats are added.
+fn accumulator(job: &RelayInstall) -> Result<Accumulator, ControlError> {
+    let known = u8::try_from(job.accumulator).ok().and_then(|code| Accumulator::try_from(code).ok());
+    let suitable = known.filter(|accumulator| accumulator.suits_atp());
+    suitable.ok_or_else(|| refused(&format!("accumulator {} is none that this switch has for ATP", job.accumulator)))
+}
+
+/// Slots of a SwitchML job; ATP's jobs share theirs, but for what an accumulator of floats has beside them.
 fn memory(job: &RelayInstall) -> u64 {
     let shape = JobShape {
         world_size: 1,
         lane_count: job.lane_count as u16,
         wire_format: WireFormat::FaninV1,
         algorithm: job.algorithm(),
-        accumulator: Accumulator::BlockFixed,
+        accumulator: accumulator(job).unwrap_or(Accumulator::BlockFixed),
         absences: Absences::default(),
     };
     slot_memory_bytes(&shape, job.slots_per_lane, job.element_count_max as u16)
@@ -257,7 +264,8 @@ fn checked(job: &RelayInstall, limits: &Limits) -> Result<JobInstall, ControlErr
         let child = |child: &RelayChild| child.contributor.map(|number| small(number, "contributor")).transpose();
         let children = job.children.iter().map(child).collect::<Result<_, _>>()?;
         let level = u8::try_from(job.level).map_err(|_| refused("level does not fit"))?;
-        return Ok(JobInstall { atp: Some(AtpInstall { level, children, up }), ..install });
+        let accumulator = accumulator(job)?;
+        return Ok(JobInstall { atp: Some(AtpInstall { level, children, up }), accumulator, ..install });
     }
     let receiver = |receiver: &RelayReceiver| receiver.child.map(|child| small(child, "child")).transpose();
     let receivers = job.receivers.iter().map(receiver).collect::<Result<_, _>>()?;

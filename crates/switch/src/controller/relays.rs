@@ -158,6 +158,7 @@ impl Relays {
             number: racks.and_then(number).unwrap_or(0).into(),
             receivers: racks.map(receivers).unwrap_or_default().into_iter().map(receiver).collect(),
             lease_ms: self.lease.as_millis() as u64,
+            accumulator: assignment.shape.accumulator.code().into(),
         }
     }
 }

@@ -133,6 +133,7 @@ impl Core {
             atp: Some(atp.to_proto()),
             lanes: atp.lanes_of_standing(server).into_iter().map(u32::from).collect(),
             stragglers: assignment.shape.absences.stragglers.map(|policy| policy.to_proto()),
+            accumulator: assignment.shape.accumulator.code().into(),
         };
         let (answer, answered) = std::sync::mpsc::channel();
         let label = self.with(|state, _| {

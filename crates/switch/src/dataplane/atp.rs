@@ -45,11 +45,23 @@ impl AtpProgram {
             let what = "ATP jobs: it has no slots for them, or was not told where their servers are".into();
             return Err(InstallError::Unsupported { what });
         }
-        let config =
-            JobConfig { job_id: job.job_id, job_token: job.job_token, lane_count: job.lane_count, level: part.level };
+        let config = JobConfig {
+            job_id: job.job_id,
+            job_token: job.job_token,
+            lane_count: job.lane_count,
+            level: part.level,
+            accumulator: job.accumulator,
+            worker_count: job.world_size,
+        };
         let number = usize::from(job.job_id as u8);
-        let taken = |_| InstallError::JobNumberInUse { job_number: number as u8 };
-        self.switch.install(config).map_err(taken)?;
+        self.switch.install(config).map_err(|error| match error {
+            fanin_protocol::atp::InstallError::JobNumberInUse => {
+                InstallError::JobNumberInUse { job_number: number as u8 }
+            }
+            fanin_protocol::atp::InstallError::Accumulator => InstallError::Unsupported {
+                what: format!("the accumulator {} for ATP at level {}", job.accumulator.label(), part.level),
+            },
+        })?;
         if self.ways.len() <= number {
             self.ways.resize_with(number + 1, || None);
         }

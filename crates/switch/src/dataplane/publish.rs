@@ -122,6 +122,7 @@ pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> T
         resends_passed: counters.resends,
         slots_abandoned: counters.abandoned,
         ecn_marks: counters.marks,
+        telemetry: counters.telemetry,
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }

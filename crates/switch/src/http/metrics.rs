@@ -33,6 +33,7 @@ use std::fmt::Error;
 
 use fanin_control::Algorithm;
 use fanin_control::proto::{DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState};
+use fanin_wire::Accumulator;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -261,6 +262,11 @@ fn encode_drops(encoder: &mut DescriptorEncoder, prefix: &str, samples: &Samples
     counters(encoder, &format!("{prefix}_drops"), "Packets dropped, by reason", None, &values)
 }
 
+/// Whether floats travel as they lie in memory.
+fn is_raw(job: &JobStatus) -> bool {
+    Accumulator::ALL.into_iter().any(|known| u32::from(known.code()) == job.accumulator && known.is_raw())
+}
+
 /// Only of jobs that a switch adds floats for: the others' counts are zero whatever happens.
 fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<(), Error> {
     let labelled = |job: &JobStatus, name, value: &str| {
@@ -268,11 +274,12 @@ fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> R
         labels.push((name, value.to_string()));
         labels
     };
-    let switchml = || numbered(jobs).filter(|job| job.algorithm() == Algorithm::Switchml);
-    let infos: Vec<_> = switchml().map(|job| (labelled(job, "accumulator", accumulator_label(job)), 1.0)).collect();
+    // ATP's servers find what leaves fixed point, and ask for floats.
+    let is_counted = |job: &&JobStatus| job.accumulator != 0 && (job.algorithm() == Algorithm::Switchml || is_raw(job));
+    let infos: Vec<_> = numbered(jobs).map(|job| (labelled(job, "accumulator", accumulator_label(job)), 1.0)).collect();
     gauges(encoder, "fanin_job_accumulator_info", "How the job's sums of floats are added", None, &infos)?;
-    let values: Vec<_> = switchml()
-        .filter(|job| job.accumulator != 0)
+    let values: Vec<_> = numbered(jobs)
+        .filter(is_counted)
         .filter_map(|job| Some((job, job.counters.as_ref()?.accumulator?)))
         .flat_map(|(job, counts)| {
             accumulator_causes(&counts).map(|(cause, count)| (labelled(job, "cause", cause), count))

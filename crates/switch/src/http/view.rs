@@ -218,14 +218,10 @@ impl From<Collective> for CollectiveView {
     }
 }
 
-/// How a job's sums of floats are added; ATP's packets say it themselves.
+/// How a job's sums of floats are added.
 pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
     let code = u8::try_from(job.accumulator).ok();
-    match (job.algorithm(), code.and_then(|code| Accumulator::try_from(code).ok())) {
-        (Algorithm::Atp, _) => Accumulator::StaticFixed.label(),
-        (Algorithm::Switchml, Some(accumulator)) => accumulator.label(),
-        (Algorithm::Switchml, None) => "unknown",
-    }
+    code.and_then(|code| Accumulator::try_from(code).ok()).map_or("unknown", Accumulator::label)
 }
 
 /// The counts with their names.

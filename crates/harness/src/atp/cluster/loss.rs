@@ -1,6 +1,6 @@
 //! A job that goes on without a worker, or with another one in its place (ATP App. A.3), as the controller has it set up again.
 
-use fanin_protocol::atp::{JobConfig, SetUp, Worker};
+use fanin_protocol::atp::{SetUp, Worker};
 use fanin_protocol::time::Span;
 
 use super::{Cluster, Event};
@@ -57,12 +57,10 @@ impl Cluster {
         let plan = self.scenario.jobs[number].clone();
         for switch in &mut self.switches {
             let Some(level) = (plan.tree.level_count() - 1).checked_sub(switch.depth) else { continue };
-            let (job_id, job_token, lane_count) = (plan.job_id, plan.job_token, plan.lane_count);
-            switch.program.remove(job_id);
-            let config = JobConfig { job_id, job_token, lane_count, level };
-            switch.program.install(config).map_err(|error| format!("{error:?}"))?;
+            switch.program.remove(plan.job_id);
+            switch.program.install(plan.at_switch(level)).map_err(|error| format!("{error:?}"))?;
             // Children are numbered anew.
-            switch.children.retain(|&(job_number, ..), _| job_number != job_id as u8);
+            switch.children.retain(|&(job_number, ..), _| job_number != plan.job_id as u8);
         }
         let first: usize = self.scenario.jobs[..number].iter().map(|job| usize::from(job.lane_count)).sum();
         for server in first..first + usize::from(plan.lane_count) {

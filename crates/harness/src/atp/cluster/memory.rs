@@ -45,7 +45,7 @@ impl<'a> Memory<'a> {
             let lost = self.job.death.filter(|_| is_without);
             lost.is_some_and(|(dead, at)| u32::from(dead) == rank && at <= self.now)
         };
-        let may_be_late = self.job.stragglers.is_some() && submission.scaled;
+        let may_be_late = self.job.stragglers.is_some() && oracle::is_float_sum(submission);
         match (0..32).find(|&rank| ranks >> rank & 1 == 1 && !is_lost(rank) && !may_be_late) {
             Some(rank) => return Err(format!("rank {rank} is neither lost nor late, and is missing")),
             None if missing.count == self.job.tree.worker_count() => return Err("a sum of nobody".into()),
@@ -76,11 +76,16 @@ impl Tensors for Memory<'_> {
     fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]) {
         let submission = self.submission(id);
         let words = (0..).map(|element| oracle::contribution(self.job, self.lane, self.rank, submission, id, element));
-        for (word, bytes) in words.zip(payload.chunks_exact_mut(4)) {
-            if format == ElementFormat::Fixed32 {
-                fanin_numeric::static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
-            } else {
-                bytes.copy_from_slice(&word.to_be_bytes());
+        for (word, bytes) in words.zip(payload.chunks_exact_mut(format.bytes())) {
+            match format {
+                ElementFormat::Fixed32 => {
+                    fanin_numeric::static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
+                }
+                ElementFormat::RawFloat32 => bytes.copy_from_slice(&word.to_le_bytes()),
+                ElementFormat::RawFloat16 | ElementFormat::RawBfloat16 => {
+                    bytes.copy_from_slice(&oracle::narrowed(format, word).to_le_bytes());
+                }
+                ElementFormat::Int32 | ElementFormat::Float32 => bytes.copy_from_slice(&word.to_be_bytes()),
             }
         }
     }
@@ -102,7 +107,7 @@ impl Tensors for Memory<'_> {
         let source = submission.contributors.sole(shard);
         let is_source_lost = source.is_some_and(|rank| missing.ranks.unwrap_or(0) >> rank & 1 == 1);
         let awaited = if receives && !is_source_lost { elements } else { 0 };
-        if payload.len() / 4 != usize::from(awaited) {
+        if payload.len() / format.bytes() != usize::from(awaited) {
             self.wrong = Some(format!("rank {}: {} bytes for {id:?}", self.rank, payload.len()));
         }
         let must_be_float = submission.scaled
@@ -111,8 +116,13 @@ impl Tensors for Memory<'_> {
         if must_be_float && format != ElementFormat::Float32 {
             self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
         }
-        for (element, bytes) in payload.chunks_exact(4).enumerate() {
-            let bits = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        for (element, bytes) in payload.chunks_exact(format.bytes()).enumerate() {
+            let bits = match *bytes {
+                [a, b, c, d] if format == ElementFormat::RawFloat32 => u32::from_le_bytes([a, b, c, d]),
+                [a, b, c, d] => u32::from_be_bytes([a, b, c, d]),
+                [a, b] => oracle::widened(format, u16::from_le_bytes([a, b])),
+                _ => unreachable!("elements have two or four bytes"),
+            };
             let got = oracle::Got { format, bits };
             if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, got, &missing) {
                 self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {bits:#x}", self.rank));

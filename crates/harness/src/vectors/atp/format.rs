@@ -4,12 +4,12 @@ use std::fmt;
 
 use fanin_protocol::DropReason;
 use fanin_protocol::atp::Tree;
-use fanin_wire::Operator;
 use fanin_wire::atp::{ElementFormat, Flags, Kind};
+use fanin_wire::{Accumulator, Operator};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::Node;
-use crate::vectors::format::{SetByte, add, everyone, named, operator, reason, tag};
+use crate::vectors::format::{SetByte, accumulator, add, everyone, named, operator, reason, tag};
 
 /// One file: a scenario from empty switches.
 #[derive(Clone, Debug, Deserialize)]
@@ -82,6 +82,9 @@ pub struct JobSpec {
     pub job_id: u32,
     /// Carried by every packet.
     pub job_token: u32,
+    /// How sums of floats are added.
+    #[serde(deserialize_with = "accumulator")]
+    pub accumulator: Accumulator,
 }
 
 impl Default for JobSpec {
@@ -94,6 +97,7 @@ impl Default for JobSpec {
             window_max: 4,
             job_id: 0x0105,
             job_token: 0x5eed_0001,
+            accumulator: Accumulator::StaticFixed,
         }
     }
 }

@@ -57,7 +57,9 @@ impl AtpTarget for AtpProgramTarget {
         for node in racks.chain([Node::Root]) {
             let switch = self.switches.entry(node).or_insert_with(|| Switch::new(self.config));
             let level = level_of(node, tree);
-            switch.install(JobConfig { job_id, job_token, lane_count, level }).map_err(|error| format!("{error:?}"))?;
+            let (accumulator, worker_count) = (spec.accumulator, tree.worker_count());
+            let job = JobConfig { job_id, job_token, lane_count, level, accumulator, worker_count };
+            switch.install(job).map_err(|error| format!("{error:?}"))?;
         }
         let server = |lane| {
             Server::new(ServerConfig {
@@ -69,6 +71,7 @@ impl AtpTarget for AtpProgramTarget {
                 window_max: spec.window_max,
                 element_count_max: self.config.element_count_max,
                 stragglers: None,
+                accumulator: spec.accumulator,
             })
         };
         self.jobs.push(Job { spec: spec.clone(), servers: (0..spec.lane_count).map(server).collect() });

@@ -4,10 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use fanin_numeric::{accumulate, static_fixed};
+use fanin_numeric::{Telemetry, accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
 use fanin_wire::generated::Operator;
 
+use crate::atp::floats::{Sum, overflowed};
 use crate::atp::switch::accumulate::combine;
 use crate::switchml::Contributed;
 
@@ -41,8 +42,12 @@ pub(super) struct Chunk {
     pub operator: Operator,
     pub destination: u16,
     pub element_count: u16,
-    /// Integer sum, or the bits of a float sum.
-    values: Vec<i32>,
+    /// Elements that have left the accumulator's format, here or on the way.
+    pub overflow: u32,
+    /// Integer sum, or the bits of a float sum, or the words of a raw sum's registers.
+    pub values: Vec<i32>,
+    /// A complete sum of raw elements.
+    raw: Vec<u8>,
 }
 
 impl Chunk {
@@ -61,7 +66,9 @@ impl Chunk {
             operator: Operator::Add,
             destination: 0,
             element_count: 0,
+            overflow: 0,
             values: vec![0; usize::from(element_count_max)],
+            raw: Vec::new(),
         }
     }
 
@@ -79,6 +86,7 @@ impl Chunk {
         self.operator = header.operator;
         self.destination = header.destination;
         self.element_count = 0;
+        self.overflow = 0;
     }
 
     /// Forgets the contributions so far. A chunk that waits for floats goes on to do so.
@@ -87,7 +95,7 @@ impl Chunk {
         self.contributed_count = 0;
         match &mut self.phase {
             Phase::CollectingFloats(ranks) => *ranks = vec![None; usize::from(worker_count)],
-            Phase::Collecting | Phase::Complete => self.element_count = 0,
+            Phase::Collecting | Phase::Complete => (self.element_count, self.overflow) = (0, 0),
         }
     }
 
@@ -95,6 +103,11 @@ impl Chunk {
     /// somebody's words for all.
     pub fn is_sum_of_floats(&self) -> bool {
         self.element_format != ElementFormat::Int32
+    }
+
+    /// Whether an accumulator's memory holds its sum.
+    pub fn is_being_added(&self) -> bool {
+        matches!(self.phase, Phase::Collecting) && self.element_count > 0
     }
 
     pub fn is_complete(&self) -> bool {
@@ -112,13 +125,33 @@ impl Chunk {
         combine(self.element_format, self.operator, overwrite, payload, values);
     }
 
-    /// Whether the sum must be made again of floats (ATP §3.8).
-    pub fn is_saturated(&self) -> bool {
-        self.element_format == ElementFormat::Fixed32
-            && static_fixed::is_saturated(&self.values[..usize::from(self.element_count)])
+    /// The same for raw elements: `sum` is the chunk's, of the Fragment's elements, in the pool of the lane's accumulator.
+    pub fn add_floats(&mut self, header: &Header, payload: &[u8], sum: Sum<'_>) -> Telemetry {
+        self.overflow = self.overflow.saturating_add(header.echo);
+        let overwrite = self.element_count == 0;
+        self.element_count = header.element_count;
+        let telemetry = sum.add(overwrite, payload);
+        self.overflow = self.overflow.saturating_add(overflowed(&telemetry));
+        telemetry
     }
 
-    /// Forgets the saturated sum.
+    /// Rounds a whole raw sum to its elements' format, and keeps it so.
+    pub fn round(&mut self, sum: Sum<'_>) -> Telemetry {
+        self.raw.resize(usize::from(self.element_count) * self.element_format.bytes(), 0);
+        let telemetry = sum.emit(&mut self.raw);
+        self.overflow = self.overflow.saturating_add(overflowed(&telemetry));
+        telemetry
+    }
+
+    /// Counts the elements of a whole fixed point sum that 32 bits do not hold (ATP §3.8).
+    pub fn count_saturated(&mut self) {
+        if self.element_format == ElementFormat::Fixed32 {
+            let values = &self.values[..usize::from(self.element_count)];
+            self.overflow = static_fixed::count_saturated(values) as u32;
+        }
+    }
+
+    /// Forgets the sum that has left its format.
     pub fn ask_for_floats(&mut self, worker_count: u16) {
         self.phase = Phase::CollectingFloats(vec![None; usize::from(worker_count)]);
         self.contributed = Contributed::default();
@@ -148,6 +181,7 @@ impl Chunk {
     /// Hashes what has been added so far.
     pub fn hash_sum(&self, hasher: &mut impl Hasher) {
         self.values[..usize::from(self.element_count)].hash(hasher);
+        (&self.raw, self.overflow, self.element_format as u8).hash(hasher);
         if let Phase::CollectingFloats(ranks) = &self.phase {
             for (rank, values) in ranks.iter().enumerate() {
                 let bits = values.iter().flatten().map(|value| value.to_bits());
@@ -158,6 +192,9 @@ impl Chunk {
 
     /// Writes the sum as a payload.
     pub fn emit(&self, payload: &mut [u8]) {
+        if self.element_format.is_raw() {
+            return payload.copy_from_slice(&self.raw[..payload.len()]);
+        }
         accumulate::emit(&self.values[..payload.len() / 4], payload);
     }
 }

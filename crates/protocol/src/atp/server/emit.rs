@@ -93,7 +93,8 @@ impl Server {
             operator: chunk.operator,
             detail: 0,
             destination: chunk.destination,
-            echo: 0,
+            // How many elements ask for it.
+            echo: if chunk.is_complete() { 0 } else { chunk.overflow },
         };
         if chunk.is_complete() {
             Missing::from(&chunk.contributed, tree.worker_count()).write(&mut header);

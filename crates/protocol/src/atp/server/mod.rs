@@ -11,11 +11,15 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
+use fanin_numeric::Telemetry;
+use fanin_wire::Accumulator;
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::{Operator, RANK_ALL};
 
 use crate::DropReason;
+use crate::atp::floats::{Sum, raw_format};
 use crate::atp::{Tree, rehash};
+use crate::float_pool::{FloatPool, Terms};
 use crate::switchml::Contributed;
 use crate::time::Time;
 
@@ -45,6 +49,8 @@ pub struct ServerConfig {
     pub element_count_max: u16,
     /// What is done about workers that are late. `None`: they are waited for.
     pub stragglers: Option<Stragglers>,
+    /// How sums of floats are added.
+    pub accumulator: Accumulator,
 }
 
 /// Packets of one lane by outcome.
@@ -68,6 +74,8 @@ pub struct ServerCounters {
     pub saturated: u64,
     /// Chunks completed without workers that are in the job.
     pub completed_in_part: u64,
+    /// Elements by what an accumulator of raw floats met here.
+    pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -78,6 +86,8 @@ pub struct Server {
     config: ServerConfig,
     /// By chunk index modulo their number.
     chunks: Vec<Chunk>,
+    /// What an accumulator of raw floats has beside the chunks' words, at the chunks' places.
+    floats: FloatPool,
     answers: VecDeque<Answer>,
     late: Late,
     counters: ServerCounters,
@@ -92,9 +102,11 @@ impl Server {
         assert!(config.window_max.is_power_of_two(), "window_max must be a power of two");
         let kept = config.stragglers.map_or(2 * config.window_max, |stragglers| stragglers.chunks_kept);
         assert!(kept.is_power_of_two() && kept >= 2 * config.window_max, "chunks_kept must be a power of two");
+        let stride = usize::from(config.element_count_max);
         let before = |index: u32| Chunk::before(index.wrapping_sub(kept), config.element_count_max);
         Server {
             chunks: (0..kept).map(before).collect(),
+            floats: FloatPool::new(config.accumulator, kept as usize * stride, stride, stride * 4),
             answers: VecDeque::new(),
             late: Late::new(config.tree.worker_count()),
             counters: ServerCounters {
@@ -107,6 +119,7 @@ impl Server {
                 replies: 0,
                 saturated: 0,
                 completed_in_part: 0,
+                telemetry: Telemetry::default(),
                 drops: [0; DropReason::ALL.len()],
             },
             config,
@@ -160,6 +173,9 @@ impl Server {
             (chunk.chunk_index, chunk.contributed, chunk.is_complete(), chunk.ecn).hash(hasher);
             (chunk.element_count, chunk.slot_index, chunk.slot_index_next).hash(hasher);
             chunk.hash_sum(hasher);
+            if let Some(format) = raw_format(chunk.element_format).filter(|_| chunk.is_being_added()) {
+                self.floats.hash_state(format, self.range(chunk.chunk_index, chunk.element_count), hasher);
+            }
         }
         self.answers.hash(hasher);
         self.late.hash_state(hasher);
@@ -197,6 +213,9 @@ impl Server {
         if header.element_count > config.element_count_max {
             return Err(DropReason::ElementCountMismatch);
         }
+        if !config.accumulator.takes_atp(header.element_format) {
+            return Err(DropReason::BadElementFormat);
+        }
         if header.element_format != ElementFormat::Int32 && header.operator != Operator::Add {
             return Err(DropReason::BadOperator);
         }
@@ -232,9 +251,13 @@ impl Server {
         if header.element_format == ElementFormat::Float32 {
             return Err(DropReason::BadElementFormat);
         }
+        // A part of an exact sum was rounded: no switch sends it.
+        let is_part = worker_count > 1 && worker_count != self.config.tree.left_count();
+        if is_part && self.config.accumulator == Accumulator::Exact && header.element_format.is_raw() {
+            return Err(DropReason::BadElementFormat);
+        }
         self.count_in(place, header, &workers)?;
-        let chunk = &mut self.chunks[place];
-        chunk.add(header, payload);
+        self.add(place, header, payload);
         self.counters.aggregated += u64::from(worker_count > 1);
         self.counters.chunks_whole += u64::from(worker_count == self.config.tree.left_count());
         if self.is_whole(place) {
@@ -263,7 +286,7 @@ impl Server {
         if chunk.collective_tag != header.collective_tag
             || chunk.operator != header.operator
             || chunk.destination != header.destination
-            || (chunk.element_format == ElementFormat::Int32) != (header.element_format == ElementFormat::Int32)
+            || !may_meet(chunk.element_format, header.element_format)
         {
             return Err(DropReason::CollectiveMismatch);
         }
@@ -324,11 +347,46 @@ impl Server {
         Ok(())
     }
 
+    /// Adds a payload to a chunk's sum.
+    fn add(&mut self, place: usize, header: &Header, payload: &[u8]) {
+        let range = self.range(header.chunk_index, header.element_count);
+        let chunk = &mut self.chunks[place];
+        let Some(format) = raw_format(header.element_format).filter(|_| header.element_count > 0) else {
+            return chunk.add(header, payload);
+        };
+        let (mut words, pool) = (core::mem::take(&mut chunk.values), &mut self.floats);
+        let terms = Terms { format, worker_count: self.config.tree.worker_count() };
+        let sum = Sum { pool, terms, words: &mut words[..range.len()], range };
+        self.counters.telemetry.merge(&chunk.add_floats(header, payload, sum));
+        chunk.values = words;
+    }
+
+    /// Rounds a whole sum of raw elements, after which its state is not needed any more.
+    fn round(&mut self, place: usize) {
+        let chunk = &mut self.chunks[place];
+        let Some(format) = raw_format(chunk.element_format).filter(|_| chunk.element_count > 0) else { return };
+        let start = place * usize::from(self.config.element_count_max);
+        let (mut words, pool) = (core::mem::take(&mut chunk.values), &mut self.floats);
+        let terms = Terms { format, worker_count: self.config.tree.worker_count() };
+        let range = start..start + usize::from(chunk.element_count);
+        let sum = Sum { pool, terms, words: &mut words[..range.len()], range };
+        self.counters.telemetry.merge(&chunk.round(sum));
+        chunk.values = words;
+        self.floats.release(start);
+    }
+
     fn finish(&mut self, now: Time, place: usize) {
         let (worker_count, left_count) = (self.config.tree.worker_count(), self.config.tree.left_count());
+        let is_collecting = matches!(self.chunks[place].phase, Phase::Collecting);
+        if is_collecting {
+            self.round(place);
+        }
         let chunk = &mut self.chunks[place];
         let chunk_index = chunk.chunk_index;
-        if matches!(chunk.phase, Phase::Collecting) && chunk.is_saturated() {
+        if is_collecting {
+            chunk.count_saturated();
+        }
+        if is_collecting && chunk.overflow > 0 {
             chunk.ask_for_floats(worker_count);
             self.counters.saturated += 1;
             self.watch(now, chunk_index);
@@ -356,4 +414,16 @@ impl Server {
     fn place(&self, chunk_index: u32) -> usize {
         chunk_index as usize & (self.chunks.len() - 1)
     }
+
+    /// Where a chunk's elements lie in the accumulator's memory.
+    fn range(&self, chunk_index: u32, element_count: u16) -> core::ops::Range<usize> {
+        let start = self.place(chunk_index) * usize::from(self.config.element_count_max);
+        start..start + usize::from(element_count)
+    }
+}
+
+/// Whether elements of these formats can be of one chunk: sums of floats may have been asked for again.
+fn may_meet(one: ElementFormat, other: ElementFormat) -> bool {
+    let are_floats = one != ElementFormat::Int32 && other != ElementFormat::Int32;
+    one == other || are_floats && (one == ElementFormat::Float32 || other == ElementFormat::Float32)
 }

@@ -1,16 +1,18 @@
 //! Stage 4: overwrite, add, or leave alone.
 
-use fanin_numeric::{accumulate, static_fixed};
+use fanin_numeric::{Telemetry, accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
 use fanin_wire::generated::Operator;
 
 use super::slot::Slot;
+use crate::atp::floats::{Sum, overflowed};
 
 /// Begins a slot's sum with its first Fragment's shape.
 pub(super) fn begin(slot: &mut Slot, header: &Header) {
     slot.contributed = 0;
     slot.ecn = false;
     slot.collective_tag = header.collective_tag;
+    slot.overflow = 0;
     slot.element_count = 0;
     slot.element_format = header.element_format;
     slot.operator = header.operator;
@@ -28,7 +30,20 @@ pub(super) fn stage(slot: &mut Slot, header: &Header, payload: &[u8], values: &m
     combine(header.element_format, header.operator, overwrite, payload, values);
 }
 
-/// One payload into one sum, as switches and servers do it.
+/// The same for raw elements: `sum` is the slot's, in a pool of the job's accumulator.
+pub(super) fn floats(slot: &mut Slot, header: &Header, payload: &[u8], sum: Sum<'_>) -> Telemetry {
+    slot.overflow = slot.overflow.saturating_add(header.echo);
+    if header.element_count == 0 {
+        return Telemetry::default();
+    }
+    let overwrite = slot.element_count == 0;
+    slot.element_count = header.element_count;
+    let telemetry = sum.add(overwrite, payload);
+    slot.overflow = slot.overflow.saturating_add(overflowed(&telemetry));
+    telemetry
+}
+
+/// One payload into one sum of words, as switches and servers do it.
 pub(in crate::atp) fn combine(
     format: ElementFormat,
     operator: Operator,

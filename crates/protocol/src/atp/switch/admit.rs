@@ -1,5 +1,6 @@
 //! Stage 1: is this a valid packet for a live job and slot?
 
+use fanin_wire::Accumulator;
 use fanin_wire::atp::{ElementFormat, Header, LEVEL_COUNT_MAX};
 use fanin_wire::generated::{ATP_FAN_IN_MAX, Operator};
 
@@ -7,8 +8,8 @@ use super::SwitchConfig;
 use super::slot::Slot;
 use crate::DropReason;
 
-/// Checks what every ATP packet must keep to.
-pub(super) fn packet(config: &SwitchConfig, header: &Header) -> Result<(), DropReason> {
+/// Checks what every ATP packet must keep to, in a job with this accumulator.
+pub(super) fn packet(config: &SwitchConfig, accumulator: Accumulator, header: &Header) -> Result<(), DropReason> {
     if usize::from(header.level) >= LEVEL_COUNT_MAX {
         return Err(DropReason::BadRank);
     }
@@ -17,6 +18,9 @@ pub(super) fn packet(config: &SwitchConfig, header: &Header) -> Result<(), DropR
     }
     if header.element_count > config.element_count_max {
         return Err(DropReason::ElementCountMismatch);
+    }
+    if !accumulator.takes_atp(header.element_format) {
+        return Err(DropReason::BadElementFormat);
     }
     // Fixed point and floats have sums only.
     if header.element_format != ElementFormat::Int32 && header.operator != Operator::Add {
@@ -33,7 +37,7 @@ pub(super) fn fragment(header: &Header) -> Result<(), DropReason> {
     if !is_child || fan_in > ATP_FAN_IN_MAX {
         return Err(DropReason::BadRank);
     }
-    // Switches cannot add floats.
+    // Floats that are sent again are the server's alone.
     if header.element_format == ElementFormat::Float32 && !header.flags.resend {
         return Err(DropReason::BadElementFormat);
     }

@@ -1,6 +1,5 @@
 //! Stage 5: what leaves the switch, and which way.
 
-use fanin_numeric::accumulate;
 use fanin_wire::atp::{Header, Kind};
 use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
 
@@ -45,8 +44,14 @@ pub(super) fn forward(header: &Header, payload: &[u8], output: &mut [u8]) -> Ver
     Verdict::Up { bytes: write(&header, payload, output) }
 }
 
-/// Sends a slot's sum, complete or not, one level up, in place of the Fragment in hand.
-pub(super) fn send_sum(slot: &Slot, values: &[i32], header: &Header, output: &mut [u8]) -> Verdict {
+/// Sends a slot's sum, complete or not, one level up, in place of the Fragment in hand. `emit` writes the elements, and returns how
+/// many of them it found beyond their format.
+pub(super) fn send_sum(
+    slot: &Slot,
+    emit: impl FnOnce(&mut [u8]) -> u32,
+    header: &Header,
+    output: &mut [u8],
+) -> Verdict {
     let mut sum = Header {
         level: header.level + 1,
         element_count: slot.element_count,
@@ -59,7 +64,7 @@ pub(super) fn send_sum(slot: &Slot, values: &[i32], header: &Header, output: &mu
         sum.worker_rank = RANK_ALL;
     }
     let datagram = &mut output[..sum.datagram_bytes()];
-    accumulate::emit(&values[..usize::from(slot.element_count)], &mut datagram[ATP_HEADER_BYTES..]);
+    sum.echo = slot.overflow.saturating_add(emit(&mut datagram[ATP_HEADER_BYTES..]));
     sum.seal(datagram);
     Verdict::Up { bytes: datagram.len() }
 }

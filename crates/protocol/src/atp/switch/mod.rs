@@ -14,9 +14,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
+use fanin_numeric::{Telemetry, accumulate as words};
+use fanin_wire::Accumulator;
 use fanin_wire::atp::{Header, Kind};
 
 use crate::DropReason;
+use crate::atp::floats::{Sum, overflowed, raw_format};
+use crate::float_pool::{FloatPool, Terms};
 use crate::time::{Span, Time};
 
 pub use decide::{Verdict, without_payload};
@@ -57,6 +61,10 @@ pub struct JobConfig {
     pub lane_count: u16,
     /// Of this switch in the job's tree, counted from the workers up.
     pub level: u8,
+    /// How sums of floats are added.
+    pub accumulator: Accumulator,
+    /// Workers of the whole job, lost ones included: what FPISA's registers leave room for.
+    pub worker_count: u16,
 }
 
 /// Why a job was not installed.
@@ -64,6 +72,9 @@ pub struct JobConfig {
 pub enum InstallError {
     /// Another job has the same number.
     JobNumberInUse,
+    /// `block-fixed` needs an exponent that all workers have agreed on; an exact sum does not fit a packet, so that it can be
+    /// made at the lowest level only.
+    Accumulator,
 }
 
 /// The sender of a Fragment that passed `admit`: where the Parameters of this child go.
@@ -98,6 +109,8 @@ pub struct SwitchCounters {
     pub parameters: u64,
     /// Packets that met a long queue here and were marked for it (ECN).
     pub marks: u64,
+    /// Elements by what an accumulator of raw floats met.
+    pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -117,6 +130,8 @@ pub struct Switch {
     slots: Vec<Slot>,
     /// Elements of all slots, `element_count_max` each.
     values: Vec<i32>,
+    /// What accumulators of raw floats have beside them, for those that a job here has.
+    floats: Vec<(Accumulator, FloatPool)>,
     counters: SwitchCounters,
     admitted: Option<Admitted>,
 }
@@ -129,6 +144,7 @@ impl Switch {
             jobs: Vec::new(),
             slots: vec![Slot::FREE; slot_count],
             values: vec![0; slot_count * usize::from(config.element_count_max)],
+            floats: Vec::new(),
             counters: SwitchCounters::default(),
             admitted: None,
             config,
@@ -138,7 +154,7 @@ impl Switch {
     /// Lets a job's packets pass. It gets no slots: they are taken as Fragments arrive.
     ///
     /// # Errors
-    /// [`InstallError::JobNumberInUse`].
+    /// [`InstallError`].
     pub fn install(&mut self, job: JobConfig) -> Result<(), InstallError> {
         let number = (job.job_id & 0xff) as usize;
         if self.jobs.len() <= number {
@@ -147,6 +163,10 @@ impl Switch {
         if self.jobs[number].is_some() {
             return Err(InstallError::JobNumberInUse);
         }
+        if !job.accumulator.suits_atp() || job.accumulator == Accumulator::Exact && job.level > 0 {
+            return Err(InstallError::Accumulator);
+        }
+        self.make_pool(job.accumulator);
         self.jobs[number] = Some(Job { config: job, counters: SwitchCounters::default() });
         Ok(())
     }
@@ -157,12 +177,31 @@ impl Switch {
             return false;
         }
         self.jobs[(job_id & 0xff) as usize] = None;
-        for slot in &mut self.slots {
-            if slot.owner.is_some_and(|owner| owner.job_id == job_id) {
-                *slot = Slot::FREE;
+        for slot_index in 0..self.config.slot_count {
+            if self.slots[usize::from(slot_index)].owner.is_some_and(|owner| owner.job_id == job_id) {
+                self.free(slot_index);
             }
         }
+        let jobs = &self.jobs;
+        let is_used = |accumulator| jobs.iter().flatten().any(|job: &Job| job.config.accumulator == accumulator);
+        self.floats.retain(|(accumulator, _)| is_used(*accumulator));
         true
+    }
+
+    /// Jobs share their accumulator's memory as they share the slots.
+    fn make_pool(&mut self, accumulator: Accumulator) {
+        if !accumulator.is_raw() || self.floats.iter().any(|(known, _)| *known == accumulator) {
+            return;
+        }
+        let stride = usize::from(self.config.element_count_max);
+        let pool = FloatPool::new(accumulator, self.values.len(), stride, stride * 4);
+        self.floats.push((accumulator, pool));
+    }
+
+    fn free(&mut self, slot_index: u16) {
+        self.slots[usize::from(slot_index)] = Slot::FREE;
+        let start = usize::from(slot_index) * usize::from(self.config.element_count_max);
+        self.floats.iter_mut().for_each(|(_, pool)| pool.release(start));
     }
 
     /// Handles one packet. An outgoing packet is written to `output`, which must hold the largest datagram.
@@ -208,8 +247,19 @@ impl Switch {
             if slot.owner.is_some() {
                 (index, slot.owner, slot.contributed, slot.ecn, slot.element_count).hash(hasher);
                 let first = index * usize::from(self.config.element_count_max);
-                self.values[first..first + usize::from(slot.element_count)].hash(hasher);
+                let range = first..first + usize::from(slot.element_count);
+                self.values[range.clone()].hash(hasher);
+                (slot.overflow, slot.element_format as u8).hash(hasher);
+                self.hash_floats(slot, range, hasher);
             }
+        }
+    }
+
+    fn hash_floats(&self, slot: &Slot, range: core::ops::Range<usize>, hasher: &mut impl Hasher) {
+        let job = slot.owner.as_ref().and_then(|owner| self.job(owner.job_id));
+        let pool = job.and_then(|job| self.floats.iter().find(|(known, _)| *known == job.config.accumulator));
+        if let (Some((_, pool)), Some(format)) = (pool, raw_format(slot.element_format).filter(|_| !range.is_empty())) {
+            pool.hash_state(format, range, hasher);
         }
     }
 
@@ -270,7 +320,7 @@ impl Switch {
         if header.level != job.level {
             return Err(DropReason::BadRank);
         }
-        admit::packet(&self.config, header)?;
+        admit::packet(&self.config, job.accumulator, header)?;
         if is_upward(header) { admit::fragment(header) } else { Ok(()) }
     }
 
@@ -308,15 +358,50 @@ impl Switch {
         let slot = &mut self.slots[usize::from(header.slot_index)];
         slot.touched = now;
         slot.ecn |= header.flags.ecn;
+        if raw_format(header.element_format).is_some() {
+            return self.add_floats(header, payload);
+        }
         let stride = usize::from(self.config.element_count_max);
         let values = &mut self.values[usize::from(header.slot_index) * stride..][..stride];
         accumulate::stage(slot, header, payload, values);
     }
 
-    fn send_sum(&self, header: &Header, output: &mut [u8]) -> Verdict {
-        let stride = usize::from(self.config.element_count_max);
-        let values = &self.values[usize::from(header.slot_index) * stride..][..stride];
-        decide::send_sum(&self.slots[usize::from(header.slot_index)], values, header, output)
+    fn add_floats(&mut self, header: &Header, payload: &[u8]) {
+        let mut slot = self.slots[usize::from(header.slot_index)].clone();
+        if let Some(sum) = self.float_sum(header, header.element_count) {
+            let telemetry = accumulate::floats(&mut slot, header, payload, sum);
+            self.count(header, |counters| counters.telemetry.merge(&telemetry));
+        }
+        self.slots[usize::from(header.slot_index)] = slot;
+    }
+
+    /// A slot's raw sum, of so many elements, in the pool of its job's accumulator.
+    fn float_sum(&mut self, header: &Header, element_count: u16) -> Option<Sum<'_>> {
+        let format = raw_format(header.element_format)?;
+        let JobConfig { accumulator, worker_count, .. } = self.job(header.job_id)?.config;
+        let terms = Terms { format, worker_count };
+        let start = usize::from(header.slot_index) * usize::from(self.config.element_count_max);
+        let range = start..start + usize::from(element_count);
+        let (_, pool) = self.floats.iter_mut().find(|(known, _)| *known == accumulator)?;
+        Some(Sum { pool, terms, words: &mut self.values[range.clone()], range })
+    }
+
+    fn send_sum(&mut self, header: &Header, output: &mut [u8]) -> Verdict {
+        let slot = self.slots[usize::from(header.slot_index)].clone();
+        let start = usize::from(header.slot_index) * usize::from(self.config.element_count_max);
+        let mut telemetry = Telemetry::default();
+        let emit = |out: &mut [u8]| {
+            // Of empty contributions nothing is kept.
+            let element_count = slot.element_count;
+            match self.float_sum(header, element_count).filter(|_| element_count > 0) {
+                Some(sum) => telemetry = sum.emit(out),
+                None => words::emit(&self.values[start..start + usize::from(element_count)], out),
+            }
+            overflowed(&telemetry)
+        };
+        let verdict = decide::send_sum(&slot, emit, header, output);
+        self.count(header, |counters| counters.telemetry.merge(&telemetry));
+        verdict
     }
 
     /// The slot is another chunk's: this Fragment is for the server alone (ATP §3.5).
@@ -337,7 +422,7 @@ impl Switch {
         }
         self.count(header, |counters| counters.flushed += 1);
         let slot = &self.slots[usize::from(header.slot_index)];
-        let is_sum_wanted = header.level == 0 && !header.flags.is_saturated;
+        let is_sum_wanted = header.level == 0 && !header.flags.is_saturated && self.fits_packet(slot, header);
         let verdict = if is_sum_wanted && admit::same_collective(slot, header).is_ok() {
             if !dedup::has_contributed(slot, header) {
                 self.add(slot.touched, header, payload);
@@ -347,8 +432,17 @@ impl Switch {
         } else {
             decide::forward(header, payload, output)
         };
-        self.slots[usize::from(header.slot_index)] = Slot::FREE;
+        self.free(header.slot_index);
         verdict
+    }
+
+    /// Whether a sum may leave the switch although it is not complete. An exact one would be rounded, and again with others: its
+    /// workers send it again, one by one (`spec/ATP.md`, section 2).
+    fn fits_packet(&self, slot: &Slot, header: &Header) -> bool {
+        let is_exact = self.job(header.job_id).is_some_and(|job| job.config.accumulator == Accumulator::Exact);
+        let contributed = slot.contributed | header.contributed[usize::from(header.level)];
+        let is_whole = contributed.count_ones() >= u32::from(header.fan_in[usize::from(header.level)]);
+        !is_exact || !header.element_format.is_raw() || is_whole
     }
 
     /// A Parameter frees its chunk's slot, whether anybody awaits it still or not, and one that seems abandoned.
@@ -357,10 +451,10 @@ impl Switch {
             self.count(header, |counters| counters.parameters += 1);
             let slot = &mut self.slots[usize::from(header.slot_index)];
             if slot.is_owned_by(header) {
-                *slot = Slot::FREE;
+                self.free(header.slot_index);
                 self.count(header, |counters| counters.freed += 1);
             } else if slot.owner.is_some() && context.now.since(slot.touched) > self.config.slot_age_max {
-                *slot = Slot::FREE;
+                self.free(header.slot_index);
                 self.count(header, |counters| counters.abandoned += 1);
             }
         }

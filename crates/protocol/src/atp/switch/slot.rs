@@ -24,6 +24,8 @@ pub(super) struct Slot {
     /// When the last contribution was added.
     pub touched: Time,
     pub collective_tag: u32,
+    /// Elements of raw sums that have left the accumulator's format, here or in a switch below.
+    pub overflow: u32,
     /// 0 as long as only empty contributions came.
     pub element_count: u16,
     pub element_format: ElementFormat,
@@ -44,6 +46,7 @@ impl Slot {
         ecn: false,
         touched: Time::ZERO,
         collective_tag: 0,
+        overflow: 0,
         element_count: 0,
         element_format: ElementFormat::Int32,
         operator: Operator::Add,

@@ -3,7 +3,7 @@
 use fanin_wire::atp::{ElementFormat, Flags, Header, Kind};
 use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
 
-use super::{Place, Tensors, Worker};
+use super::{Place, Tensors, Worker, sum_format};
 use crate::time::Time;
 
 impl Worker {
@@ -72,10 +72,10 @@ impl Worker {
             slot_index_next: place.slot_index,
             worker_rank: self.config.rank,
             element_count,
-            element_format: match (submission.scaled, place.is_float) {
-                (false, _) => ElementFormat::Int32,
-                (true, false) => ElementFormat::Fixed32,
-                (true, true) => ElementFormat::Float32,
+            element_format: match sum_format(submission) {
+                Some(_) if place.is_float => ElementFormat::Float32,
+                Some(format) => format,
+                None => ElementFormat::Int32,
             },
             operator: submission.operator,
             detail: place.attempt_count.min(255) as u8,

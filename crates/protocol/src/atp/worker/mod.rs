@@ -64,6 +64,10 @@ pub struct WorkerCounters {
     pub resends_timeout: u64,
     /// Sent again as floats.
     pub resends_float: u64,
+    /// Blocks that were sent so, because elements of their sums had left the accumulator's format.
+    pub blocks_overflowed: u64,
+    /// These elements.
+    pub elements_overflowed: u64,
     /// Parameters that were awaited.
     pub parameters: u64,
     /// Parameters whose sums some workers are not in.
@@ -182,6 +186,8 @@ impl Worker {
                 resends_overtaken: 0,
                 resends_timeout: 0,
                 resends_float: 0,
+                blocks_overflowed: 0,
+                elements_overflowed: 0,
                 parameters: 0,
                 parameters_in_part: 0,
                 resends_around: 0,
@@ -323,4 +329,9 @@ impl Worker {
             self.resending.push_back(position);
         }
     }
+}
+
+/// How a collective's elements go out where they are floats that are summed.
+fn sum_format(submission: &Submission) -> Option<ElementFormat> {
+    if submission.scaled { Some(ElementFormat::Fixed32) } else { ElementFormat::raw(submission.element_format) }
 }

@@ -3,9 +3,10 @@
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::RANK_ALL;
 
-use super::{Tensors, Worker};
+use super::{Tensors, Worker, sum_format};
 use crate::DropReason;
 use crate::atp::Missing;
+use crate::stream::BlockId;
 use crate::time::Time;
 
 /// Parameters in a row that are not the expected one, and mean that it is lost (ATP §3.7).
@@ -24,6 +25,13 @@ pub enum Event {
     SourceLost {
         /// The submission's `id`.
         collective: u64,
+    },
+    /// Elements of a block left the accumulator's format: the block is sent again as floats.
+    Overflowed {
+        /// The block.
+        id: BlockId,
+        /// How many, as far as switches and server have met them; at least 1.
+        element_count: u32,
     },
     /// A switch or the server does not accept this worker's packets.
     Refused {
@@ -59,7 +67,7 @@ impl Worker {
         match header.kind {
             Kind::Fragment | Kind::Probe | Kind::ProbeReply => Err(DropReason::BadKind),
             Kind::Refusal => self.take_refusal(position, header),
-            Kind::Parameter if header.flags.is_saturated => self.send_floats(position),
+            Kind::Parameter if header.flags.is_saturated => self.send_floats(position, header),
             Kind::Parameter => {
                 self.check_shape(position, header)?;
                 self.take_parameter(now, position, header, payload, tensors);
@@ -97,9 +105,9 @@ impl Worker {
         if submission.collective_tag != header.collective_tag {
             return Err(DropReason::CollectiveMismatch);
         }
-        let is_known_format = match header.element_format {
-            ElementFormat::Int32 => !submission.scaled,
-            ElementFormat::Fixed32 | ElementFormat::Float32 => submission.scaled,
+        let is_known_format = match (sum_format(submission), header.element_format) {
+            (None, format) => format == ElementFormat::Int32,
+            (Some(own), format) => format == own || format == ElementFormat::Float32,
         };
         if !is_known_format {
             return Err(DropReason::BadElementFormat);
@@ -232,11 +240,15 @@ impl Worker {
         }
     }
 
-    /// The chunk's sum left 32 bits: its floats are wanted (ATP §3.8).
-    fn send_floats(&mut self, position: u64) -> Result<(), DropReason> {
-        let is_scaled = self.stream.find(position).is_some_and(|(submission, _)| submission.scaled);
-        if !is_scaled {
-            return Err(DropReason::BadElementFormat);
+    /// The chunk's sum left 32 bits, or the accumulator's format: its floats are wanted (ATP §3.8).
+    fn send_floats(&mut self, position: u64, header: &Header) -> Result<(), DropReason> {
+        let found = self.stream.find(position).filter(|(submission, _)| sum_format(submission).is_some());
+        let Some((_, id)) = found else { return Err(DropReason::BadElementFormat) };
+        if !self.place(position).is_float {
+            let element_count = header.echo.max(1);
+            self.counters.blocks_overflowed += 1;
+            self.counters.elements_overflowed += u64::from(element_count);
+            self.events.push_back(Event::Overflowed { id, element_count });
         }
         self.place_mut(position).is_float = true;
         self.counters.resends_float += 1;

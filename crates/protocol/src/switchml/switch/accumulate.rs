@@ -5,8 +5,8 @@ use fanin_wire::{ElementFormat, Operator};
 
 use super::admit::Contribution;
 use super::count::Position;
-use super::float_pool::raw_format;
 use super::job::Job;
+use crate::float_pool::raw_format;
 
 /// Brings a contribution's payload and exponent into its slot copy, and
 /// writes the complete sum to `emitted`, with the last contribution.
@@ -68,7 +68,7 @@ pub(super) fn emit(job: &mut Job, contribution: &Contribution, element_count: u1
     let values = &mut job.values[range.clone()];
     match raw_format(format) {
         // What the read-out meets was counted when the sum was completed.
-        Some(float) if !out.is_empty() => drop(job.floats.emit(float, range, values, out)),
+        Some(float) if !out.is_empty() => drop(job.floats.emit(job.config.terms(float), range, values, out)),
         Some(_) => {}
         None => emit_words(format, values, out),
     }
@@ -94,13 +94,17 @@ fn floats(job: &mut Job, contribution: &Contribution, overwrite: bool, payload: 
     let mut telemetry = Telemetry::default();
     let out = emitted.map(|out| &mut out[..usize::from(element_count) * format.bytes()]);
     match (raw_format(format), contribution.element_count > 0) {
-        (Some(float), true) => telemetry = job.floats.add(float, overwrite, payload, range.clone(), values),
+        (Some(float), true) => {
+            telemetry = job.floats.add(job.config.terms(float), overwrite, payload, range.clone(), values)
+        }
         (None, true) if overwrite => static_fixed::overwrite(payload, values),
         (None, true) => static_fixed::add(payload, values),
         (_, false) => {}
     }
     match (raw_format(format), out) {
-        (Some(float), Some(out)) if element_count > 0 => telemetry.merge(&job.floats.emit(float, range, values, out)),
+        (Some(float), Some(out)) if element_count > 0 => {
+            telemetry.merge(&job.floats.emit(job.config.terms(float), range, values, out))
+        }
         (None, Some(out)) => {
             static_fixed::emit(values, out);
             telemetry.saturation += u64::from(static_fixed::count_saturated(values));

@@ -3,8 +3,8 @@
 use core::hash::{Hash, Hasher};
 
 use super::Switch;
-use super::float_pool::raw_format;
 use super::job::Job;
+use crate::float_pool::raw_format;
 
 impl Switch {
     /// Hashes everything that later verdicts depend on: no counters, no

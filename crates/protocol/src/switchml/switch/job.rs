@@ -4,13 +4,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use fanin_numeric::Telemetry;
+use fanin_numeric::register_pair::FloatFormat;
 use fanin_wire::Accumulator;
 use fanin_wire::generated::{ELEMENT_COUNT_MAX, RANK_ALL};
 
 use super::admit::Contribution;
-use super::float_pool::FloatPool;
 use super::slot::{SlotCopy, SlotPair};
 use crate::DropReason;
+use crate::float_pool::{FloatPool, Terms};
 use crate::switchml::WORKERS_PER_JOB_MAX;
 use crate::time::Time;
 
@@ -89,6 +90,13 @@ impl JobConfig {
     }
 }
 
+impl JobConfig {
+    /// What an accumulator of floats has to know of a sum.
+    pub(super) fn terms(&self, format: FloatFormat) -> Terms {
+        Terms { format, worker_count: self.worker_count }
+    }
+}
+
 /// Packets of one job by outcome.
 #[derive(Clone, Debug)]
 pub struct JobCounters {
@@ -150,7 +158,6 @@ impl Job {
             values_first: values.as_ptr().align_offset(LINE_ELEMENTS * size_of::<i32>()).min(LINE_ELEMENTS),
             floats: FloatPool::new(
                 config.accumulator,
-                config.worker_count,
                 values.len(),
                 stride(&config),
                 usize::from(config.element_count_max) * 4,

@@ -15,7 +15,6 @@ mod count;
 mod decide;
 mod dedup;
 mod fingerprint;
-mod float_pool;
 mod job;
 mod leaf;
 mod slot;

@@ -10,7 +10,7 @@ use core::hash::{Hash, Hasher};
 use core::ops::Range;
 
 use fanin_numeric::exact::{self, Float16Sum, Float32Sum};
-use fanin_numeric::float16::{bf16_to_f32, f16_to_f32};
+use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
 use fanin_numeric::log_table::{Entries, LogTables};
@@ -22,11 +22,18 @@ use fanin_wire::{Accumulator, ElementFormat};
 const LOG_STEPS: u16 = 1000;
 
 #[derive(Clone)]
-pub(super) struct FloatPool {
+pub(crate) struct FloatPool {
     state: State,
-    worker_count: u32,
     /// One payload in the kernels' byte order.
     turned: Vec<u8>,
+}
+
+/// What all contributions to a sum have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub format: FloatFormat,
+    /// Of the whole job: FPISA's guard bits are what so many leave.
+    pub worker_count: u16,
 }
 
 #[derive(Clone)]
@@ -49,8 +56,8 @@ enum State {
     },
 }
 
-/// States of elements, allocated for a slot copy with its first sum: they are many times the words, and a data-plane thread
-/// meets the slots of its own lanes and the formats in use only.
+/// States of elements, allocated for a slot copy with its first sum, and let go of where the owner says so: they are many times
+/// the words, and a data-plane thread meets the slots of its own lanes and the formats in use only.
 #[derive(Clone)]
 struct Sparse<T> {
     copies: Vec<Vec<T>>,
@@ -76,17 +83,15 @@ impl<T: Clone + Default> Sparse<T> {
     fn of(&self, range: Range<usize>) -> &[T] {
         &self.copies[range.start / self.stride][..range.len()]
     }
+
+    fn release(&mut self, start: usize) {
+        self.copies[start / self.stride] = Vec::new();
+    }
 }
 
 impl FloatPool {
     /// Zeroed memory for `element_count` elements, in slot copies `stride` apart; a payload has at most `payload_bytes`.
-    pub fn new(
-        accumulator: Accumulator,
-        worker_count: u16,
-        element_count: usize,
-        stride: usize,
-        payload_bytes: usize,
-    ) -> FloatPool {
+    pub fn new(accumulator: Accumulator, element_count: usize, stride: usize, payload_bytes: usize) -> FloatPool {
         let registers = |is_approximate| State::Registers { exponents: vec![0; element_count], is_approximate };
         let state = match accumulator {
             Accumulator::BlockFixed | Accumulator::StaticFixed => State::Words,
@@ -102,18 +107,19 @@ impl FloatPool {
             }
         };
         let turned = if accumulator.is_raw() { vec![0; payload_bytes] } else { Vec::new() };
-        FloatPool { state, worker_count: worker_count.into(), turned }
+        FloatPool { state, turned }
     }
 
     /// Brings a payload into the sums of `range`, whose words are `words`.
     pub fn add(
         &mut self,
-        format: FloatFormat,
+        terms: Terms,
         overwrite: bool,
         payload: &[u8],
         range: Range<usize>,
         words: &mut [i32],
     ) -> Telemetry {
+        let format = terms.format;
         let mut telemetry = Telemetry::default();
         let turned = &mut self.turned[..payload.len()];
         byte_order::reverse(payload, format.bytes(), turned);
@@ -124,8 +130,8 @@ impl FloatPool {
                 let mut slot = Registers { exponents: &mut exponents[range], mantissas: words };
                 let counted = Some(&mut telemetry);
                 match (*is_approximate, overwrite) {
-                    (false, true) => Fpisa::for_workers(format, self.worker_count).overwrite(turned, &mut slot),
-                    (false, false) => Fpisa::for_workers(format, self.worker_count).add(turned, &mut slot, counted),
+                    (false, true) => terms.fpisa().overwrite(turned, &mut slot),
+                    (false, false) => terms.fpisa().add(turned, &mut slot, counted),
                     (true, true) => FpisaA::paper(format).overwrite(turned, &mut slot),
                     (true, false) => FpisaA::paper(format).add(turned, &mut slot, counted),
                 }
@@ -149,7 +155,8 @@ impl FloatPool {
     }
 
     /// Writes the sums of `range`, whose words are `words`, as a payload.
-    pub fn emit(&mut self, format: FloatFormat, range: Range<usize>, words: &mut [i32], out: &mut [u8]) -> Telemetry {
+    pub fn emit(&mut self, terms: Terms, range: Range<usize>, words: &mut [i32], out: &mut [u8]) -> Telemetry {
+        let format = terms.format;
         let mut telemetry = Telemetry::default();
         let turned = &mut self.turned[..out.len()];
         match &mut self.state {
@@ -158,7 +165,7 @@ impl FloatPool {
                 let slot = Registers { exponents: &mut exponents[range], mantissas: words };
                 let counted = Some(&mut telemetry);
                 match *is_approximate {
-                    false => Fpisa::for_workers(format, self.worker_count).emit(&slot, turned, counted),
+                    false => terms.fpisa().emit(&slot, turned, counted),
                     true => FpisaA::paper(format).emit(&slot, turned, counted),
                 }
             }
@@ -177,6 +184,30 @@ impl FloatPool {
         telemetry
     }
 
+    /// How many sums are finite, and infinite once they are rounded to 16 bits. Registers count theirs at the read-out; an exact sum
+    /// is rounded where nothing is added to it any more.
+    pub fn count_beyond(&self, format: FloatFormat, range: Range<usize>) -> u64 {
+        let is_infinite: fn(f32) -> bool = match format {
+            FloatFormat::Float32 => return 0,
+            FloatFormat::Float16 => |sum| f16_to_f32(f32_to_f16(sum)).is_infinite(),
+            FloatFormat::Bfloat16 => |sum| bf16_to_f32(f32_to_bf16(sum)).is_infinite(),
+        };
+        match &self.state {
+            State::Floats(sums) | State::Logarithms { sums, .. } => {
+                sums[range].iter().filter(|sum| sum.is_finite() && is_infinite(**sum)).count() as u64
+            }
+            State::Words | State::Registers { .. } | State::Exact { .. } => 0,
+        }
+    }
+
+    /// The sum whose elements begin at `start` is not needed any more.
+    pub fn release(&mut self, start: usize) {
+        if let State::Exact { wide, narrow } = &mut self.state {
+            wide.release(start);
+            narrow.release(start);
+        }
+    }
+
     /// Hashes the state of a sum's elements beside its words.
     pub fn hash_state(&self, format: FloatFormat, range: Range<usize>, hasher: &mut impl Hasher) {
         match &self.state {
@@ -191,8 +222,14 @@ impl FloatPool {
     }
 }
 
+impl Terms {
+    fn fpisa(self) -> Fpisa {
+        Fpisa::for_workers(self.format, self.worker_count.into())
+    }
+}
+
 /// The format of raw elements.
-pub(super) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
+pub(crate) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
     match format {
         ElementFormat::RawFloat32 => Some(FloatFormat::Float32),
         ElementFormat::RawFloat16 => Some(FloatFormat::Float16),

@@ -1,0 +1,52 @@
+//! How a switch or a server adds raw elements: what the job's accumulator has beside the words, and what of a sum was too much
+//! for it.
+
+use core::ops::Range;
+
+use fanin_numeric::Telemetry;
+use fanin_wire::atp::ElementFormat;
+
+use fanin_numeric::register_pair::FloatFormat;
+
+use crate::float_pool::{FloatPool, Terms};
+
+/// The sum of one chunk in the memory of its slot, or of its place at the server.
+pub(super) struct Sum<'a> {
+    pub pool: &'a mut FloatPool,
+    pub terms: Terms,
+    /// Where its elements lie in the pool.
+    pub range: Range<usize>,
+    /// The words at the same place.
+    pub words: &'a mut [i32],
+}
+
+/// The format of raw elements.
+pub(super) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
+    match format {
+        ElementFormat::RawFloat32 => Some(FloatFormat::Float32),
+        ElementFormat::RawFloat16 => Some(FloatFormat::Float16),
+        ElementFormat::RawBfloat16 => Some(FloatFormat::Bfloat16),
+        _ => None,
+    }
+}
+
+/// Elements that have left the accumulator's format.
+pub(super) fn overflowed(telemetry: &Telemetry) -> u32 {
+    u32::try_from(telemetry.overflow + telemetry.saturation).unwrap_or(u32::MAX)
+}
+
+impl Sum<'_> {
+    /// Brings a payload into the sum.
+    pub fn add(self, overwrite: bool, payload: &[u8]) -> Telemetry {
+        self.pool.add(self.terms, overwrite, payload, self.range, self.words)
+    }
+
+    /// Writes the sum, rounded to the elements' format. A sum that is finite and that the format does not hold has left the
+    /// accumulator's format as well: what is added to it later may bring it back.
+    pub fn emit(self, out: &mut [u8]) -> Telemetry {
+        let beyond = self.pool.count_beyond(self.terms.format, self.range.clone());
+        let mut telemetry = self.pool.emit(self.terms, self.range, self.words, out);
+        telemetry.saturation += beyond;
+        telemetry
+    }
+}
