@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanin_host::{
-    Accumulator, Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request,
-    Scale, SessionConfig, StragglerPolicy, Transport, WireFormat,
+    Accumulator, Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request, Scale,
+    SessionConfig, StragglerPolicy, Transport, WireFormat,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use fanin_numeric::{BlockExponent, block_fixed, static_fixed};
 use fanin_protocol::atp::{
-    CongestionControl, Context, Event, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors, Tree,
-    Verdict, Worker, WorkerConfig,
+    CongestionControl, Context, Event, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors,
+    Tree, Verdict, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};

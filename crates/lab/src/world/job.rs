@@ -1,6 +1,8 @@
 //! What a job is made from.
 
-use fanin_protocol::atp::{CongestionControl, Indexing, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Tree, WorkerConfig};
+use fanin_protocol::atp::{
+    CongestionControl, Indexing, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Tree, WorkerConfig,
+};
 use fanin_protocol::stream::{Participants, Shape, Submission};
 use fanin_protocol::switchml::WireFormat;
 use fanin_protocol::time::{Span, Time};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{anyhow, ensure};
 use fanin_protocol::atp::{
-    self, CongestionControl, Context, Indexing, JobConfig, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Switch, SwitchConfig,
-    Tree, Verdict, Way, Worker, WorkerConfig,
+    self, CongestionControl, Context, Indexing, JobConfig, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Switch,
+    SwitchConfig, Tree, Verdict, Way, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::Submission;
 use fanin_protocol::time::{Span, Time};

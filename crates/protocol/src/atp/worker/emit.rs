@@ -88,7 +88,12 @@ impl Worker {
         };
         let datagram = &mut output[..header.datagram_bytes()];
         if element_count > 0 {
-            tensors.write_block(id, header.element_format, scale::exponent_in(&header), &mut datagram[ATP_HEADER_BYTES..]);
+            tensors.write_block(
+                id,
+                header.element_format,
+                scale::exponent_in(&header),
+                &mut datagram[ATP_HEADER_BYTES..],
+            );
         }
         header.seal(datagram);
         datagram.len()
