@@ -47,7 +47,7 @@ fn a_switch_that_forgets_its_slots() {
 /// The first chunk's sum leaves 32 bits; the second is sent at the scale that the first one's answer tells.
 #[test]
 fn a_scale_that_is_told() {
-    holds(&Scope { floats: true, window_max: 1, duplicates: 0, ..scope() }, 1_000);
+    holds(&Scope { floats: true, window_max: 1, chunks: 3, ..scope() }, 10_000);
 }
 
 /// A worker in a rack and one beside the server: two levels.

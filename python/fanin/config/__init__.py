@@ -189,9 +189,9 @@ class Config:
         "static",
         _choice("static", "dynamic"),
         "static or dynamic",
-        "With atp: by what floats are multiplied before switches add them. static: 10^8, and what leaves 32 bits is summed "
-        "again as floats. dynamic: where that happens often, the power of two that the next gradients ask for (ATP B.3). "
-        "One rank with static decides for all.",
+        "With atp: by what floats are multiplied before switches add them. static: 10^8, and what leaves 32 bits is "
+        "summed again as floats. dynamic: where that happens often, the power of two that the next gradients ask for "
+        "(ATP B.3). One rank with static decides for all.",
     )
     accumulator: str | None = _option(
         None,
