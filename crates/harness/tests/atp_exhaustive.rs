@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use fanin_harness::atp::exhaustive::{Scope, explore};
 use fanin_protocol::atp::Tree;
+use fanin_wire::Accumulator;
 
 fn scope() -> Scope {
     Scope {
@@ -17,6 +18,8 @@ fn scope() -> Scope {
         duplicates: 1,
         early_timeouts: 0,
         restarts: 0,
+        floats: false,
+        accumulator: Accumulator::StaticFixed,
     }
 }
 
@@ -41,6 +44,19 @@ fn two_jobs_collide_on_one_slot() {
 #[test]
 fn a_switch_that_forgets_its_slots() {
     holds(&Scope { restarts: 1, early_timeouts: 1, chunks: 1, ..scope() }, 30_000);
+}
+
+/// The first chunk's sum leaves 32 bits; the second is sent at the scale that the first one's answer tells.
+#[test]
+fn a_scale_that_is_told() {
+    holds(&Scope { floats: true, window_max: 1, chunks: 3, ..scope() }, 10_000);
+}
+
+/// Three workers, so that there are parts: 2^24 and 1 and 1 are 2^24 + 2 only if no part of them was rounded.
+#[test]
+fn an_exact_sum_is_rounded_once() {
+    let tree = Tree::one_switch(3).expect("a tree");
+    holds(&Scope { tree, accumulator: Accumulator::Exact, chunks: 1, duplicates: 0, ..scope() }, 1_000);
 }
 
 /// A worker in a rack and one beside the server: two levels.

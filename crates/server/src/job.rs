@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fanin_control::proto;
 use fanin_control::registry::{Assignment, AtpAssignment, StragglerPolicy};
-use fanin_protocol::atp::{Server, ServerConfig, Stragglers, Tree};
+use fanin_protocol::atp::{OVERFLOW_OFTEN, Server, ServerConfig, Stragglers, Tree};
 use fanin_protocol::time::Span;
 use fanin_wire::Accumulator;
 
@@ -143,6 +143,7 @@ impl ServedJob {
             element_count_max: self.element_count_max,
             stragglers: self.stragglers,
             accumulator: self.accumulator,
+            overflow_often: OVERFLOW_OFTEN,
         })
     }
 }

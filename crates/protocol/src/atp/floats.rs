@@ -35,6 +35,11 @@ pub(super) fn overflowed(telemetry: &Telemetry) -> u32 {
     u32::try_from(telemetry.overflow + telemetry.saturation).unwrap_or(u32::MAX)
 }
 
+/// A number of elements as headers have it, where 16 bits are many enough: more is no news.
+pub(super) fn echo(element_count: u32) -> u16 {
+    u16::try_from(element_count).unwrap_or(u16::MAX)
+}
+
 impl Sum<'_> {
     /// Brings a payload into the sum.
     pub fn add(self, overwrite: bool, payload: &[u8]) -> Telemetry {

@@ -8,6 +8,7 @@ mod index;
 mod missing;
 mod probe;
 mod promise;
+mod scale;
 mod server;
 mod switch;
 mod tree;
@@ -17,7 +18,8 @@ pub use index::{Indexing, rehash};
 pub use missing::Missing;
 pub use probe::{answers_probe, write_probe};
 pub use promise::{certify, cheapest, relative_error};
-pub use server::{Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
+pub use scale::Scale;
+pub use server::{OVERFLOW_OFTEN, Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,
 };

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{anyhow, ensure};
 use fanin_protocol::atp::{
-    self, CongestionControl, Context, Indexing, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tree, Verdict,
-    Way, Worker, WorkerConfig,
+    self, CongestionControl, Context, Indexing, JobConfig, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Switch,
+    SwitchConfig, Tree, Verdict, Way, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::Submission;
 use fanin_protocol::time::{Span, Time};
+use fanin_wire::Accumulator;
 use fanin_wire::atp::LEVEL_COUNT_MAX;
 use fanin_wire::generated::{ATP_FAN_IN_MAX, ATP_HEADER_BYTES};
 use serde::Deserialize;
@@ -202,6 +203,7 @@ pub fn endpoint(settings: &Settings, tree: &Tree, rank: u16) -> anyhow::Result<R
         indexing: Indexing::Hash,
         element_count_max: ELEMENTS,
         window_max: shared.window_max,
+        scale: Scale::Static,
         congestion_control: CongestionControl::Aimd { window_initial: shared.window_initial, step: shared.window_step },
         resend_timeout_initial: TIMEOUT_INITIAL.max(settings.timeout_min),
         resend_timeout_min: settings.timeout_min,
@@ -249,8 +251,8 @@ impl Endpoint for Ranked {
         std::iter::from_fn(|| self.worker.poll_event()).find_map(|event| match event {
             atp::Event::Completed { .. } => Some(Event::Completed),
             atp::Event::Refused { reason, .. } => Some(Event::Failed(format!("refused: {reason}"))),
-            // Nobody is lost here.
-            atp::Event::SourceLost { .. } => None,
+            // Nobody is lost here, and floats may go again.
+            atp::Event::SourceLost { .. } | atp::Event::Overflowed { .. } => None,
         })
     }
 
@@ -279,6 +281,7 @@ pub fn server(settings: &Settings, tree: &Tree) -> Serving {
         element_count_max: ELEMENTS,
         stragglers: None,
         accumulator: Accumulator::StaticFixed,
+        overflow_often: OVERFLOW_OFTEN,
     });
     Serving { settings: settings.clone(), server }
 }

@@ -6,9 +6,10 @@ use core::hash::{Hash, Hasher};
 
 use fanin_numeric::{Telemetry, accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
-use fanin_wire::generated::Operator;
+use fanin_wire::generated::{ATP_SCALE_CODE_NONE, Operator};
 
 use crate::atp::floats::{Sum, overflowed};
+use crate::atp::scale;
 use crate::atp::switch::accumulate::combine;
 use crate::switchml::Contributed;
 
@@ -44,6 +45,11 @@ pub(super) struct Chunk {
     pub element_count: u16,
     /// Elements that have left the accumulator's format, here or on the way.
     pub overflow: u32,
+    /// Of its fixed point.
+    pub scale: u8,
+    /// Collecting: the smallest scale that its Fragments ask for one window further on. Complete: the one that is used there, for
+    /// good.
+    pub scale_next: u8,
     /// Integer sum, or the bits of a float sum, or the words of a raw sum's registers.
     pub values: Vec<i32>,
     /// A complete sum of raw elements.
@@ -67,6 +73,8 @@ impl Chunk {
             destination: 0,
             element_count: 0,
             overflow: 0,
+            scale: 0,
+            scale_next: 0,
             values: vec![0; usize::from(element_count_max)],
             raw: Vec::new(),
         }
@@ -87,12 +95,15 @@ impl Chunk {
         self.destination = header.destination;
         self.element_count = 0;
         self.overflow = 0;
+        self.scale = header.scale;
+        self.scale_next = ATP_SCALE_CODE_NONE;
     }
 
     /// Forgets the contributions so far. A chunk that waits for floats goes on to do so.
     pub fn begin_anew(&mut self, worker_count: u16) {
         self.contributed = Contributed::default();
         self.contributed_count = 0;
+        self.scale_next = ATP_SCALE_CODE_NONE;
         match &mut self.phase {
             Phase::CollectingFloats(ranks) => *ranks = vec![None; usize::from(worker_count)],
             Phase::Collecting | Phase::Complete => (self.element_count, self.overflow) = (0, 0),
@@ -127,12 +138,17 @@ impl Chunk {
 
     /// The same for raw elements: `sum` is the chunk's, of the Fragment's elements, in the pool of the lane's accumulator.
     pub fn add_floats(&mut self, header: &Header, payload: &[u8], sum: Sum<'_>) -> Telemetry {
-        self.overflow = self.overflow.saturating_add(header.echo);
+        self.overflow = self.overflow.saturating_add(header.echo.into());
         let overwrite = self.element_count == 0;
         self.element_count = header.element_count;
         let telemetry = sum.add(overwrite, payload);
         self.overflow = self.overflow.saturating_add(overflowed(&telemetry));
         telemetry
+    }
+
+    /// Whether its sum was or might have been too large for units of 10^-8, as a chunk that was summed as fixed point shows.
+    pub fn is_too_large(&self, worker_count: u16) -> bool {
+        self.overflow > 0 || (self.scale != scale::STATIC && !scale::fits_static(self.scale, worker_count))
     }
 
     /// Rounds a whole raw sum to its elements' format, and keeps it so.
@@ -156,6 +172,7 @@ impl Chunk {
         self.phase = Phase::CollectingFloats(vec![None; usize::from(worker_count)]);
         self.contributed = Contributed::default();
         self.contributed_count = 0;
+        self.scale_next = ATP_SCALE_CODE_NONE;
     }
 
     /// Keeps one rank's floats.

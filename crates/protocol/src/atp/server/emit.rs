@@ -7,6 +7,7 @@ use super::Server;
 use super::chunk::{Chunk, Phase};
 use crate::DropReason;
 use crate::atp::Missing;
+use crate::atp::floats::echo;
 use crate::atp::switch::decide;
 
 /// A datagram for the job's switch.
@@ -93,8 +94,10 @@ impl Server {
             operator: chunk.operator,
             detail: 0,
             destination: chunk.destination,
+            scale: chunk.scale,
+            scale_next: if chunk.is_complete() { chunk.scale_next } else { 0 },
             // How many elements ask for it.
-            echo: if chunk.is_complete() { 0 } else { chunk.overflow },
+            echo: if chunk.is_complete() { 0 } else { echo(chunk.overflow) },
         };
         if chunk.is_complete() {
             Missing::from(&chunk.contributed, tree.worker_count()).write(&mut header);

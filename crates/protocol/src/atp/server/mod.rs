@@ -6,6 +6,7 @@
 mod chunk;
 mod emit;
 mod late;
+mod scaling;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use fanin_wire::generated::{Operator, RANK_ALL};
 
 use crate::DropReason;
 use crate::atp::floats::{Sum, raw_format};
-use crate::atp::{Tree, rehash};
+use crate::atp::{Tree, rehash, scale};
 use crate::float_pool::{FloatPool, Terms};
 use crate::switchml::Contributed;
 use crate::time::Time;
@@ -29,6 +30,11 @@ pub use late::Stragglers;
 use chunk::{Chunk, Phase};
 use emit::Answer;
 use late::Late;
+use scaling::Scaling;
+
+/// Overflows among the last 64 sums of floats that are often: with 16 workers their floats are as many packets to the server as all
+/// other sums.
+pub const OVERFLOW_OFTEN: u8 = 4;
 
 /// Parameters of one lane's server.
 #[derive(Clone, Debug)]
@@ -51,6 +57,9 @@ pub struct ServerConfig {
     pub stragglers: Option<Stragglers>,
     /// How sums of floats are added.
     pub accumulator: Accumulator,
+    /// Of the last 64 sums of floats, so many must have left 32 bits before workers are told to use the scale that they have asked for
+    /// (ATP App. B.3); 0: always. See [`OVERFLOW_OFTEN`].
+    pub overflow_often: u8,
 }
 
 /// Packets of one lane by outcome.
@@ -72,6 +81,8 @@ pub struct ServerCounters {
     pub replies: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Chunks completed at another scale than 10^8.
+    pub scaled: u64,
     /// Chunks completed without workers that are in the job.
     pub completed_in_part: u64,
     /// Elements by what an accumulator of raw floats met here.
@@ -90,6 +101,7 @@ pub struct Server {
     floats: FloatPool,
     answers: VecDeque<Answer>,
     late: Late,
+    scaling: Scaling,
     counters: ServerCounters,
 }
 
@@ -109,6 +121,7 @@ impl Server {
             floats: FloatPool::new(config.accumulator, kept as usize * stride, stride, stride * 4),
             answers: VecDeque::new(),
             late: Late::new(config.tree.worker_count()),
+            scaling: Scaling::new(config.overflow_often),
             counters: ServerCounters {
                 fragments: 0,
                 received_bytes: 0,
@@ -118,6 +131,7 @@ impl Server {
                 collisions: 0,
                 replies: 0,
                 saturated: 0,
+                scaled: 0,
                 completed_in_part: 0,
                 telemetry: Telemetry::default(),
                 drops: [0; DropReason::ALL.len()],
@@ -172,6 +186,7 @@ impl Server {
         for chunk in &self.chunks {
             (chunk.chunk_index, chunk.contributed, chunk.is_complete(), chunk.ecn).hash(hasher);
             (chunk.element_count, chunk.slot_index, chunk.slot_index_next).hash(hasher);
+            (chunk.scale, chunk.scale_next).hash(hasher);
             chunk.hash_sum(hasher);
             if let Some(format) = raw_format(chunk.element_format).filter(|_| chunk.is_being_added()) {
                 self.floats.hash_state(format, self.range(chunk.chunk_index, chunk.element_count), hasher);
@@ -179,6 +194,7 @@ impl Server {
         }
         self.answers.hash(hasher);
         self.late.hash_state(hasher);
+        self.scaling.hash_state(hasher);
     }
 
     fn handle(&mut self, now: Time, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
@@ -290,6 +306,9 @@ impl Server {
         {
             return Err(DropReason::CollectiveMismatch);
         }
+        if chunk.scale != header.scale {
+            return Err(DropReason::ScaleMismatch);
+        }
         let either_empty = chunk.element_count == 0 || header.element_count == 0;
         if either_empty || chunk.element_count == header.element_count {
             Ok(())
@@ -311,6 +330,7 @@ impl Server {
         chunk.contributed.insert_all(workers);
         chunk.contributed_count = chunk.contributed.count();
         chunk.ecn |= header.flags.ecn;
+        chunk.scale_next = scale::merge(chunk.scale_next, header.scale_next);
         self.counters.fragments += 1;
         if header.flags.collision && chunk.slot_index_next == chunk.slot_index {
             let ServerConfig { job_id, lane, slot_count, .. } = self.config;
@@ -386,12 +406,18 @@ impl Server {
         if is_collecting {
             chunk.count_saturated();
         }
+        let is_fixed = is_collecting && chunk.element_format == ElementFormat::Fixed32;
+        if is_fixed {
+            self.scaling.note(chunk.is_too_large(worker_count));
+        }
         if is_collecting && chunk.overflow > 0 {
             chunk.ask_for_floats(worker_count);
             self.counters.saturated += 1;
             self.watch(now, chunk_index);
         } else {
             chunk.complete();
+            chunk.scale_next = self.scaling.tell(chunk.scale_next);
+            self.counters.scaled += u64::from(is_fixed && chunk.scale != scale::STATIC);
             self.counters.chunks += 1;
             self.counters.completed_in_part += u64::from(chunk.contributed_count < left_count);
         }

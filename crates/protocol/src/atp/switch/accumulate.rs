@@ -2,7 +2,7 @@
 
 use fanin_numeric::{Telemetry, accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
-use fanin_wire::generated::Operator;
+use fanin_wire::generated::{ATP_SCALE_CODE_NONE, Operator};
 
 use super::slot::Slot;
 use crate::atp::floats::{Sum, overflowed};
@@ -17,6 +17,8 @@ pub(super) fn begin(slot: &mut Slot, header: &Header) {
     slot.element_format = header.element_format;
     slot.operator = header.operator;
     slot.destination = header.destination;
+    slot.scale = header.scale;
+    slot.scale_next = ATP_SCALE_CODE_NONE;
 }
 
 /// Brings a payload into the slot's values. The first one with elements overwrites; an empty one counts as zeros.
@@ -32,7 +34,7 @@ pub(super) fn stage(slot: &mut Slot, header: &Header, payload: &[u8], values: &m
 
 /// The same for raw elements: `sum` is the slot's, in a pool of the job's accumulator.
 pub(super) fn floats(slot: &mut Slot, header: &Header, payload: &[u8], sum: Sum<'_>) -> Telemetry {
-    slot.overflow = slot.overflow.saturating_add(header.echo);
+    slot.overflow = slot.overflow.saturating_add(header.echo.into());
     if header.element_count == 0 {
         return Telemetry::default();
     }

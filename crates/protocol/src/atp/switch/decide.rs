@@ -5,6 +5,7 @@ use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
 
 use super::slot::Slot;
 use crate::DropReason;
+use crate::atp::floats::echo;
 
 /// The decision about one packet. Where bytes leave the switch, they are in the output buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,7 @@ pub(super) fn send_sum(
         level: header.level + 1,
         element_count: slot.element_count,
         slot_index_next: header.slot_index,
+        scale_next: slot.scale_next,
         ..*header
     };
     sum.contributed[usize::from(header.level)] = slot.contributed;
@@ -64,7 +66,7 @@ pub(super) fn send_sum(
         sum.worker_rank = RANK_ALL;
     }
     let datagram = &mut output[..sum.datagram_bytes()];
-    sum.echo = slot.overflow.saturating_add(emit(&mut datagram[ATP_HEADER_BYTES..]));
+    sum.echo = echo(slot.overflow.saturating_add(emit(&mut datagram[ATP_HEADER_BYTES..])));
     sum.seal(datagram);
     Verdict::Up { bytes: datagram.len() }
 }

@@ -20,6 +20,7 @@ use fanin_wire::atp::{Header, Kind};
 
 use crate::DropReason;
 use crate::atp::floats::{Sum, overflowed, raw_format};
+use crate::atp::scale;
 use crate::float_pool::{FloatPool, Terms};
 use crate::time::{Span, Time};
 
@@ -246,6 +247,7 @@ impl Switch {
         for (index, slot) in self.slots.iter().enumerate() {
             if slot.owner.is_some() {
                 (index, slot.owner, slot.contributed, slot.ecn, slot.element_count).hash(hasher);
+                (slot.scale, slot.scale_next).hash(hasher);
                 let first = index * usize::from(self.config.element_count_max);
                 let range = first..first + usize::from(slot.element_count);
                 self.values[range.clone()].hash(hasher);
@@ -358,6 +360,7 @@ impl Switch {
         let slot = &mut self.slots[usize::from(header.slot_index)];
         slot.touched = now;
         slot.ecn |= header.flags.ecn;
+        slot.scale_next = scale::merge(slot.scale_next, header.scale_next);
         if raw_format(header.element_format).is_some() {
             return self.add_floats(header, payload);
         }
