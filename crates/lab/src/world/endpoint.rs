@@ -71,7 +71,7 @@ impl Endpoint {
             Worker::Atp(worker) => std::iter::from_fn(|| worker.poll_event()).find_map(|event| match event {
                 atp::Event::Completed { .. } => Some(Outcome::Completed),
                 // Nobody is lost here.
-                atp::Event::SourceLost { .. } => None,
+                atp::Event::SourceLost { .. } | atp::Event::Overflowed { .. } => None,
                 atp::Event::Refused { reason, .. } => Some(Outcome::Refused(reason)),
             }),
             Worker::Static(worker) => worker.poll_event().map(|event| match event {

@@ -204,7 +204,7 @@ pub struct Send {
     /// Equal at all workers.
     #[serde(default = "tag")]
     pub collective_tag: u32,
-    /// Signed words; bit patterns where the format is float32.
+    /// Signed words; bit patterns of floats.
     #[serde(default)]
     pub elements: Vec<i64>,
     /// Added to the elements once for each further rank of a repeated step.
@@ -224,7 +224,7 @@ pub struct Send {
     /// Number of the attempt; of a Refusal the reason's code.
     #[serde(default)]
     pub detail: u8,
-    /// Not used yet.
+    /// Elements that have left the accumulator's format.
     #[serde(default)]
     pub echo: u16,
     /// Of fixed point; 0: units of 10^-8.
@@ -303,6 +303,8 @@ pub struct Expect {
     pub detail: Option<u8>,
     /// Of what leaves. Reply and multicast: 0 unless given.
     pub scale_next: Option<u8>,
+    /// Of what leaves.
+    pub echo: Option<u16>,
 }
 
 /// Names of verdicts in files.

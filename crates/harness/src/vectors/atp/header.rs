@@ -70,7 +70,7 @@ impl Packet {
         };
         let fan_in = if is_parameter { [0; LEVEL_COUNT_MAX] } else { fan_in_of(ranks, tree) };
         let slot_index = send.slot_index.unwrap_or((chunk_index % u32::from(switch.slot_count)) as u16);
-        let payload = payload_of(&elements_sent(send, rank), send.element_count);
+        let payload = payload_of(&elements_sent(send, rank), send.element_count, send.element_format);
         let header = Header {
             kind: send.kind,
             job_id: send.job_id.unwrap_or(job.job_id),
@@ -85,7 +85,7 @@ impl Packet {
             slot_index,
             slot_index_next: send.slot_index_next.unwrap_or(slot_index),
             worker_rank: send.worker_rank.or(rank).unwrap_or(RANK_ALL),
-            element_count: (payload.len() / 4) as u16,
+            element_count: (payload.len() / send.element_format.bytes()) as u16,
             element_format: send.element_format,
             operator: send.operator,
             detail: send.detail,
@@ -116,9 +116,10 @@ impl Packet {
             }
         };
         let passes_on = matches!(expect.verdict, VerdictName::Up | VerdictName::Down);
+        let element_format = expect.element_format.unwrap_or(base.element_format);
         let payload = match &expect.elements {
             _ if !has_payload => Vec::new(),
-            Some(elements) => payload_of(elements, expect.element_count),
+            Some(elements) => payload_of(elements, expect.element_count, element_format),
             None if passes_on => self.payload.clone(),
             None => Vec::new(),
         };
@@ -128,10 +129,11 @@ impl Packet {
             worker_rank: expect.worker_rank.unwrap_or(base.worker_rank),
             slot_index: expect.slot_index.unwrap_or(base.slot_index),
             slot_index_next: expect.slot_index_next.unwrap_or(base.slot_index_next),
-            element_format: expect.element_format.unwrap_or(base.element_format),
             detail: expect.detail.unwrap_or(base.detail),
             scale_next: expect.scale_next.unwrap_or(base.scale_next),
-            element_count: (payload.len() / 4) as u16,
+            echo: expect.echo.unwrap_or(base.echo),
+            element_format,
+            element_count: (payload.len() / element_format.bytes()) as u16,
             ..base
         };
         Packet { header, payload }
@@ -194,16 +196,31 @@ fn elements_sent(send: &Send, rank: Option<u16>) -> Vec<i64> {
     send.elements.iter().enumerate().map(|(index, element)| element + step(index)).collect()
 }
 
-fn payload_of(elements: &[i64], element_count: Option<u16>) -> Vec<u8> {
-    let mut payload: Vec<u8> = elements.iter().flat_map(|&element| (element as i32).to_be_bytes()).collect();
-    payload.resize(element_count.map_or(payload.len(), |count| usize::from(count) * 4), 0);
+fn payload_of(elements: &[i64], element_count: Option<u16>, format: ElementFormat) -> Vec<u8> {
+    let mut payload: Vec<u8> = elements
+        .iter()
+        .flat_map(|&element| match format {
+            ElementFormat::RawFloat32 => (element as u32).to_le_bytes().to_vec(),
+            ElementFormat::RawFloat16 | ElementFormat::RawBfloat16 => (element as u16).to_le_bytes().to_vec(),
+            ElementFormat::Int32 | ElementFormat::Fixed32 | ElementFormat::Float32 => {
+                (element as i32).to_be_bytes().to_vec()
+            }
+        })
+        .collect();
+    payload.resize(element_count.map_or(payload.len(), |count| usize::from(count) * format.bytes()), 0);
     payload
 }
 
 /// As written in files: signed words, and the bits of floats.
 fn elements_of(payload: &[u8], format: ElementFormat) -> Vec<i64> {
-    let words = payload.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
-    words.map(|word| if format == ElementFormat::Float32 { word.into() } else { (word as i32).into() }).collect()
+    let element = |bytes: &[u8]| match *bytes {
+        [a, b] => u16::from_le_bytes([a, b]).into(),
+        [a, b, c, d] if format.is_raw() => u32::from_le_bytes([a, b, c, d]).into(),
+        [a, b, c, d] if format == ElementFormat::Float32 => u32::from_be_bytes([a, b, c, d]).into(),
+        [a, b, c, d] => i32::from_be_bytes([a, b, c, d]).into(),
+        _ => unreachable!("elements have two or four bytes"),
+    };
+    payload.chunks_exact(format.bytes()).map(element).collect()
 }
 
 fn flag_names(flags: Flags) -> String {
