@@ -283,6 +283,13 @@ impl SessionConfig {
                 ));
             }
         }
+        if self.atp_scale != Scale::Static && accumulator != Accumulator::StaticFixed {
+            return invalid(format!(
+                "the accumulator {} adds floats as they are, which have no scale: leave atp_scale at `static`, or the \
+                 accumulator at static-fixed",
+                accumulator.label()
+            ));
+        }
         if accumulator == Accumulator::BlockFixed {
             return Ok(());
         }

@@ -402,6 +402,15 @@ fn settings_that_cannot_work_are_refused_with_what_to_do() {
             },
             "leave the accumulator out",
         ),
+        (
+            SessionConfig {
+                accumulator: Some(Accumulator::Ieee),
+                algorithm: fanin_host::Algorithm::Atp,
+                atp_scale: fanin_host::Scale::Dynamic,
+                ..base()
+            },
+            "leave atp_scale at `static`",
+        ),
     ];
     for (config, hint) in cases {
         let message = refused(config);
