@@ -76,8 +76,8 @@ impl Uplink<'_> {
         self.link.offer(self.class, now_ps, packet);
     }
 
-    fn free_before(&mut self, end_ps: u64) -> Option<u64> {
-        self.link.free_before(self.class, end_ps)
+    fn free_before(&self, end_ps: u64) -> Option<u64> {
+        self.link.free_before(end_ps)
     }
 }
 
