@@ -167,7 +167,7 @@ impl Link {
 
     /// Takes a packet at `now_ps`. True if it is on the link at once or waits for it, false if it was dropped.
     #[inline]
-    pub fn offer(&mut self, class: &Class, now_ps: u64, packet: Packet) -> bool {
+    pub fn offer(&mut self, class: &Class, now_ps: u64, packet: &Packet) -> bool {
         let backlog_ps = self.free_at_ps.saturating_sub(now_ps);
         // Each packet's transmission is rounded down by less than a picosecond, so the bytes that wait take at most one for each packet
         // longer than their backlog.
@@ -176,17 +176,17 @@ impl Link {
         if self.is_paused || (backlog_ps > 0 && waiting_ps > u64::from(self.calm_ps)) {
             return self.offer_counted(class, now_ps, packet);
         }
-        self.accept(class, now_ps, packet);
+        self.accept(class, now_ps, packet, 0);
         self.queued_bytes = self.queued_bytes.wrapping_add(packet.bytes.into());
         true
     }
 
     /// The same, and afterwards [`Link::waiting_count`] and [`Link::queued_bytes`] are those of `now_ps`.
     #[inline(never)]
-    pub fn offer_counted(&mut self, class: &Class, now_ps: u64, mut packet: Packet) -> bool {
+    pub fn offer_counted(&mut self, class: &Class, now_ps: u64, packet: &Packet) -> bool {
         self.start_until(class, now_ps);
         if self.free_at_ps <= now_ps && !self.is_paused {
-            self.accept(class, now_ps, packet);
+            self.accept(class, now_ps, packet, 0);
             self.waiting = self.tail;
             return true;
         }
@@ -195,30 +195,28 @@ impl Link {
             self.dropped += 1;
             return false;
         }
-        if self.queued_bytes() >= class.mark_bytes && packet.flags & ECT != 0 {
-            packet.flags |= MARKED;
-            self.marked += 1;
-        }
+        let is_marked = self.queued_bytes() >= class.mark_bytes && packet.flags & ECT != 0;
+        self.marked += u64::from(is_marked);
         if queued > self.queued_bytes_max {
             self.queued_bytes_max = queued;
             self.calm_ps = class.calm_ps(queued);
         }
-        self.accept(class, now_ps, packet);
+        self.accept(class, now_ps, packet, if is_marked { MARKED } else { 0 });
         self.queued_bytes = queued as u32;
         true
     }
 
     /// Sends a packet before all that wait, and whether paused or not: what links tell each other about themselves.
-    pub fn offer_first(&mut self, class: &Class, now_ps: u64, packet: Packet) {
+    pub fn offer_first(&mut self, class: &Class, now_ps: u64, packet: &Packet) {
         self.hold(class, now_ps);
-        self.push(packet);
+        self.push(packet, NEVER_PS, 0);
         for position in (self.waiting + 1..self.tail).rev() {
             let (from, to) = (self.slot(position - 1), self.slot(position));
             self.ring[to] = self.ring[from];
         }
         self.free_at_ps = self.free_at_ps.max(now_ps) + class.transmission_ps(packet.bytes);
         let slot = self.slot(self.waiting);
-        self.ring[slot] = Packet { at_ps: self.free_at_ps + class.delay_ps, ..packet };
+        self.ring[slot] = Packet { at_ps: self.free_at_ps + class.delay_ps, ..*packet };
         self.waiting = self.waiting.wrapping_add(1);
         self.count(packet.bytes);
         if !self.is_paused {
@@ -294,25 +292,34 @@ impl Link {
         self.ring[self.slot(self.head)].at_ps
     }
 
-    /// Takes the oldest packet if it arrives before `end_ps`.
+    /// The oldest packet, if it arrives before `end_ps`.
     #[inline]
-    pub fn take_before(&mut self, end_ps: u64) -> Option<Packet> {
+    pub fn first_before(&self, end_ps: u64) -> Option<&Packet> {
         if self.head == self.tail {
             return None;
         }
-        let packet = self.ring[self.slot(self.head)];
-        if packet.at_ps >= end_ps {
-            return None;
-        }
+        Some(&self.ring[self.slot(self.head)]).filter(|packet| packet.at_ps < end_ps)
+    }
+
+    /// Takes away the oldest packet, of so many bytes.
+    #[inline]
+    pub fn remove_first(&mut self, bytes: u16) {
         // Counted off if it has not been, without a branch that is hard to guess.
         let is_uncounted = u32::from(self.head == self.waiting);
         self.waiting = self.waiting.wrapping_add(is_uncounted);
-        self.queued_bytes = self.queued_bytes.wrapping_sub(is_uncounted * u32::from(packet.bytes));
+        self.queued_bytes = self.queued_bytes.wrapping_sub(is_uncounted * u32::from(bytes));
         self.head = self.head.wrapping_add(1);
         if self.head == self.tail {
             // Empty: the first places are those that are in the cache.
             (self.head, self.waiting, self.tail) = (0, 0, 0);
         }
+    }
+
+    /// Takes the oldest packet if it arrives before `end_ps`.
+    #[inline]
+    pub fn take_before(&mut self, end_ps: u64) -> Option<Packet> {
+        let packet = *self.first_before(end_ps)?;
+        self.remove_first(packet.bytes);
         Some(packet)
     }
 
@@ -322,21 +329,21 @@ impl Link {
     }
 
     /// Puts a packet that has started elsewhere on the link: the receiving half of a link between two threads.
-    pub fn land(&mut self, packet: Packet) {
+    pub fn land(&mut self, packet: &Packet) {
         debug_assert_eq!(self.waiting, self.tail, "nothing waits at the receiving half");
-        self.push(packet);
+        self.push(packet, packet.at_ps, 0);
         self.waiting = self.tail;
     }
 
     /// Puts a packet behind the others, with its time if there is one.
     #[inline]
-    fn accept(&mut self, class: &Class, now_ps: u64, mut packet: Packet) {
-        packet.at_ps = NEVER_PS;
+    fn accept(&mut self, class: &Class, now_ps: u64, packet: &Packet, marks: u8) {
+        let mut at_ps = NEVER_PS;
         if !self.is_paused {
             self.free_at_ps = self.free_at_ps.max(now_ps) + class.transmission_ps(packet.bytes);
-            packet.at_ps = self.free_at_ps + class.delay_ps;
+            at_ps = self.free_at_ps + class.delay_ps;
         }
-        self.push(packet);
+        self.push(packet, at_ps, marks);
         self.count(packet.bytes);
     }
 
@@ -382,13 +389,23 @@ impl Link {
     }
 
     #[inline]
-    fn push(&mut self, packet: Packet) {
+    fn push(&mut self, packet: &Packet, at_ps: u64, marks: u8) {
         if self.tail.wrapping_sub(self.head) as usize == self.ring.len() {
             self.grow();
         }
         let slot = self.slot(self.tail);
-        self.ring[slot] = packet;
+        let kept = &mut self.ring[slot];
+        // Only here: a copy whose parts are written before the whole is read again makes a processor wait.
+        *kept = *packet;
+        kept.at_ps = at_ps;
+        kept.flags |= marks;
         self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Some number that is known once the cache has the place where the next packet goes.
+    #[inline]
+    pub fn look_at_end(&self) -> u64 {
+        self.ring[self.slot(self.tail)].at_ps
     }
 
     #[cold]

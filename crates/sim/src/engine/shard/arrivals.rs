@@ -3,10 +3,28 @@
 use crate::packet::Packet;
 
 /// A packet, and the port that it has come in at.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub packet: Packet,
     pub port: u16,
+    /// The port that it goes to, if [`Arrival::outlet`] is known.
+    pub to: u16,
+    outlet: u32,
+}
+
+impl Arrival {
+    const UNKNOWN: u32 = u32::MAX;
+
+    /// The link that it goes to, if it only passes through.
+    #[inline]
+    pub fn outlet(&self) -> Option<u32> {
+        (self.outlet != Self::UNKNOWN).then_some(self.outlet)
+    }
+
+    #[inline]
+    pub fn send_to(&mut self, port: u16, outlet: u32) {
+        (self.to, self.outlet) = (port, outlet);
+    }
 }
 
 /// First as they were taken from the ports, one port after the other, then in the order of time.
@@ -24,8 +42,13 @@ impl Arrivals {
     const PLACE_BITS: u32 = 7;
 
     #[inline]
-    pub fn push(&mut self, packet: Packet, port: u16) {
-        self.taken.push(Arrival { packet, port });
+    pub fn push(&mut self, packet: &Packet, port: u16) {
+        self.taken.push(Arrival { packet: *packet, port, to: 0, outlet: Arrival::UNKNOWN });
+    }
+
+    /// As they were taken.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Arrival> {
+        self.taken.iter_mut()
     }
 
     pub fn len(&self) -> usize {
@@ -89,7 +112,7 @@ mod tests {
             let mut expected = Vec::new();
             for (place, &time) in times.iter().enumerate() {
                 let at_ps = START_PS + time * (crate::engine::WINDOW_PS_MAX - 1) / 39;
-                arrivals.push(Packet { at_ps, ..Packet::default() }, place as u16);
+                arrivals.push(&Packet { at_ps, ..Packet::default() }, place as u16);
                 expected.push((at_ps, place as u16));
             }
             arrivals.sort(START_PS);

@@ -15,11 +15,13 @@ use crate::job::aggregation::Programs;
 use crate::link::{Class, Link};
 use crate::packet::{Kind, Packet};
 use crate::transport::Transport;
-use arrivals::{Arrival, Arrivals};
+use arrivals::Arrivals;
 pub use build::build;
 use switch::next_hop;
 
 const WORD_BITS: usize = 64;
+/// So many hosts are brought to the cache at once.
+const AHEAD: usize = 8;
 
 /// A packet for another thread's node, and the receiving half of its link there.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +176,9 @@ impl Shard {
     pub fn run_window(&mut self, start_ps: u64, end_ps: u64, transport: &Transport) {
         self.end_ps = end_ps;
         for place in 0..self.nodes.len() {
+            if place.is_multiple_of(AHEAD) {
+                self.look_at_hosts(place);
+            }
             let NodeRef { ports, kind, index } = self.nodes[place];
             let is_busy = ports.words().any(|word| self.arriving[word] | self.unfinished[word] != 0);
             match kind {
@@ -216,7 +221,7 @@ impl Shard {
                 letter.packet.flow = self.datagrams.put(bytes, 1).raw();
             }
             let link = &mut self.links[letter.link as usize];
-            link.land(letter.packet);
+            link.land(&letter.packet);
             self.arriving[link.far_word as usize] |= 1 << link.far_bit;
         }
         post.datagrams.clear();
@@ -239,6 +244,9 @@ impl Shard {
         let ports = self.switches[index].ports;
         self.take_arrivals(ports, start_ps, end_ps);
         let mut arrivals = std::mem::take(&mut self.arrivals);
+        if self.switches[index].buffers.is_none() {
+            self.find_outlets(index, &mut arrivals);
+        }
         let mut place = 0;
         loop {
             place += self.forward(index, &arrivals, place);
@@ -254,24 +262,32 @@ impl Shard {
         }
     }
 
+    /// Finds the links of packets that only pass through, and has the cache look at all of them at once.
+    fn find_outlets(&self, index: usize, arrivals: &mut Arrivals) {
+        let Switch { ports, routes, .. } = &self.switches[index];
+        let outlets = &self.outlets[ports.first as usize..(ports.first + ports.count) as usize];
+        let mut seen = 0;
+        for arrival in arrivals.iter_mut() {
+            if matches!(arrival.packet.kind, Kind::Data | Kind::Ack) {
+                let port = next_hop(routes, &self.directory, &arrival.packet);
+                let outlet = outlets[port];
+                arrival.send_to(port as u16, outlet);
+                seen ^= self.links[outlet as usize].look_at_end();
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
     /// Sends packets on that only pass through, from this place in the order until one wants more; how many they were.
     fn forward(&mut self, index: usize, arrivals: &Arrivals, first: usize) -> usize {
-        let switch = &self.switches[index];
-        if switch.buffers.is_some() {
-            return 0;
-        }
-        let ports = switch.ports;
-        let outlets = &self.outlets[ports.first as usize..(ports.first + ports.count) as usize];
-        for (count, Arrival { packet, .. }) in arrivals.from(first).enumerate() {
-            if !matches!(packet.kind, Kind::Data | Kind::Ack) {
-                return count;
-            }
-            let port = next_hop(&switch.routes, &self.directory, packet);
-            let link = &mut self.links[outlets[port] as usize];
-            link.offer(&self.classes[usize::from(link.class)], packet.at_ps, *packet);
+        let ports = self.switches[index].ports;
+        for (count, arrival) in arrivals.from(first).enumerate() {
+            let Some(outlet) = arrival.outlet() else { return count };
+            let link = &mut self.links[outlet as usize];
+            link.offer(&self.classes[usize::from(link.class)], arrival.packet.at_ps, &arrival.packet);
             // The far end looks at it from the next window on.
             match link.far_word {
-                ELSEWHERE => ports.set(&mut self.unfinished, port),
+                ELSEWHERE => ports.set(&mut self.unfinished, arrival.to.into()),
                 word => self.arriving[word as usize] |= 1 << link.far_bit,
             }
         }
@@ -309,8 +325,10 @@ impl Shard {
             while bits != 0 {
                 let port = step * WORD_BITS + bits.trailing_zeros() as usize;
                 let link = &mut self.links[self.inlets[ports.first as usize + port] as usize];
-                while let Some(packet) = link.take_before(end_ps) {
+                while let Some(packet) = link.first_before(end_ps) {
+                    let bytes = packet.bytes;
                     self.arrivals.push(packet, port as u16);
+                    link.remove_first(bytes);
                 }
                 let bit = bits & bits.wrapping_neg();
                 if link.is_empty() {
@@ -331,6 +349,25 @@ impl Shard {
                 let port = step * WORD_BITS + bits.trailing_zeros() as usize;
                 seen ^= self.links[self.inlets[ports.first as usize + port] as usize].first_ps();
                 bits &= bits - 1;
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// The same for the next hosts, and for their flows.
+    fn look_at_hosts(&self, place: usize) {
+        let nodes = self.nodes[place..].iter().take(AHEAD);
+        let hosts = || nodes.clone().filter(|node| matches!(node.kind, NodeKind::Host));
+        let link = |links: &[u32], node: &NodeRef| &self.links[links[node.ports.first as usize] as usize];
+        let mut seen = 0;
+        for node in hosts() {
+            seen ^= link(&self.inlets, node).first_ps() ^ link(&self.outlets, node).look_at_end();
+        }
+        std::hint::black_box(seen);
+        for node in hosts() {
+            let inlet = link(&self.inlets, node);
+            if let Some(packet) = inlet.first_before(self.end_ps) {
+                seen ^= self.hosts[node.index as usize].host.look_at(packet);
             }
         }
         std::hint::black_box(seen);

@@ -67,7 +67,7 @@ impl Shard {
             self.send_within(index, from, port, now_ps, packet)
         } else {
             let link = &mut self.links[link as usize];
-            link.offer(&self.classes[usize::from(link.class)], now_ps, packet)
+            link.offer(&self.classes[usize::from(link.class)], now_ps, &packet)
         };
         if !is_taken && packet.kind == Kind::Aggregation {
             self.datagrams.release(DatagramId::from_raw(packet.flow));
@@ -84,7 +84,7 @@ impl Shard {
         let class = &self.classes[usize::from(link.class)];
         link.start_until(class, now_ps);
         let class = buffers.class(class, link);
-        let is_taken = link.offer_counted(&class, now_ps, packet);
+        let is_taken = link.offer_counted(&class, now_ps, &packet);
         if let Some(order) = buffers.note(from, port, packet.bytes, link) {
             self.give_order(index, order, now_ps);
         }
@@ -137,7 +137,7 @@ impl Shard {
             ..Packet::default()
         };
         let link = &mut self.links[outlet as usize];
-        link.offer_first(&self.classes[usize::from(link.class)], now_ps, frame);
+        link.offer_first(&self.classes[usize::from(link.class)], now_ps, &frame);
         self.note_sent(ports, order.port.into(), outlet);
     }
 
