@@ -173,7 +173,8 @@ impl Link {
         // longer than their backlog.
         let waiting_ps =
             backlog_ps + class.transmission_ps(packet.bytes) + u64::from(self.tail.wrapping_sub(self.head)) + 1;
-        if self.is_paused || (backlog_ps > 0 && waiting_ps > u64::from(self.calm_ps)) {
+        // No short cuts: whether anything waits is hard to guess, whether much does is not.
+        if self.is_paused | ((backlog_ps > 0) & (waiting_ps > u64::from(self.calm_ps))) {
             return self.offer_counted(class, now_ps, packet);
         }
         self.accept(class, now_ps, packet, 0);
@@ -295,10 +296,8 @@ impl Link {
     /// The oldest packet, if it arrives before `end_ps`.
     #[inline]
     pub fn first_before(&self, end_ps: u64) -> Option<&Packet> {
-        if self.head == self.tail {
-            return None;
-        }
-        Some(&self.ring[self.slot(self.head)]).filter(|packet| packet.at_ps < end_ps)
+        let packet = &self.ring[self.slot(self.head)];
+        ((self.head != self.tail) & (packet.at_ps < end_ps)).then_some(packet)
     }
 
     /// Takes away the oldest packet, of so many bytes.
@@ -309,10 +308,11 @@ impl Link {
         self.waiting = self.waiting.wrapping_add(is_uncounted);
         self.queued_bytes = self.queued_bytes.wrapping_sub(is_uncounted * u32::from(bytes));
         self.head = self.head.wrapping_add(1);
-        if self.head == self.tail {
-            // Empty: the first places are those that are in the cache.
-            (self.head, self.waiting, self.tail) = (0, 0, 0);
-        }
+        // If empty, from the first place on: that one is in the cache.
+        let kept = u32::from(self.head != self.tail).wrapping_neg();
+        self.head &= kept;
+        self.waiting &= kept;
+        self.tail &= kept;
     }
 
     /// Takes the oldest packet if it arrives before `end_ps`.

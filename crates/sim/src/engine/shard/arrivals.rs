@@ -40,6 +40,8 @@ impl Arrivals {
     /// Up to so many, counting who comes before whom is faster than a sort: it has no branch to be guessed.
     const COUNTING_MAX: usize = 1 << Self::PLACE_BITS;
     const PLACE_BITS: u32 = 7;
+    /// Keys that are compared at once: two vectors of what every x86-64 has.
+    const LANES: usize = 8;
 
     #[inline]
     pub fn push(&mut self, packet: &Packet, port: u16) {
@@ -89,10 +91,17 @@ impl Arrivals {
             ((arrival.packet.at_ps - start_ps) << Self::PLACE_BITS) as i32 | place as i32
         };
         self.keys.extend(self.taken.iter().enumerate().map(key));
+        self.keys.resize(count.next_multiple_of(Self::LANES), i32::MAX);
         self.order.resize(count, 0);
-        for (place, &key) in self.keys.iter().enumerate() {
-            let before: i32 = self.keys.iter().map(|&other| i32::from(other < key)).sum();
-            self.order[before as usize] = place as u32;
+        let (blocks, _) = self.keys.as_chunks::<{ Self::LANES }>();
+        for (place, &key) in self.keys[..count].iter().enumerate() {
+            let mut before = [0; Self::LANES];
+            for block in blocks {
+                for (before, &other) in before.iter_mut().zip(block) {
+                    *before += i32::from(other < key);
+                }
+            }
+            self.order[before.iter().sum::<i32>() as usize] = place as u32;
         }
     }
 }
