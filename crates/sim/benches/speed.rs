@@ -5,6 +5,7 @@
 //! `cargo bench -p fanin-sim`, or `-- --k 16 --ms 5 --rounds 3` for one size. Sizes are interleaved over the rounds because a shared machine drifts.
 //! A line for each run ends in the digest: the same for equal scenarios, whatever made the program faster.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use fanin_sim::engine;
@@ -27,13 +28,20 @@ struct Round {
     digest: u64,
 }
 
-fn main() {
-    let Arguments { sizes, rounds } = arguments().unwrap_or_else(|error| {
-        eprintln!("{error}; flags are --k EVEN_NUMBER, --ms MILLISECONDS, --rounds COUNT");
-        std::process::exit(2);
-    });
+fn main() -> ExitCode {
+    match arguments() {
+        Ok(arguments) => run(&arguments),
+        Err(error) => {
+            eprintln!("{error}; flags are --k EVEN_NUMBER, --ms MILLISECONDS, --rounds COUNT");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(Arguments { sizes, rounds }: &Arguments) {
     let mut all: Vec<Vec<Round>> = sizes.iter().map(|_| Vec::new()).collect();
-    for _ in 0..rounds {
+    for _ in 0..*rounds {
         for (&(k, milliseconds), rounds) in sizes.iter().zip(&mut all) {
             let round = measure(k, milliseconds);
             println!(
