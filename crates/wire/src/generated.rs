@@ -962,7 +962,7 @@ pub const ATP_DETAIL_OFFSET: usize = 53;
 /// Where `destination`, u16, lies. Rank that is sent the payload of the Parameter; the others get a header only. RANK_ALL: every rank.
 pub const ATP_DESTINATION_OFFSET: usize = 54;
 
-/// Where `scale`, u8, lies. Of Fixed32 elements: 0 for units of 1/ATP_SCALE, else the chunk's exponent m, sent as m - BLOCK_EXPONENT_MIN + ATP_SCALE_CODE_MIN: f is that of block fixed point (spec/NUMERICS.md). Equal in all of a chunk's packets.
+/// Where `scale`, u8, lies. Of a chunk of floats: 0 where Fixed32 counts units of 1/ATP_SCALE, else the chunk's exponent m, sent as m - BLOCK_EXPONENT_MIN + ATP_SCALE_CODE_MIN: f is that of block fixed point (spec/NUMERICS.md). Equal in all of a chunk's packets.
 pub const ATP_SCALE_OFFSET: usize = 56;
 
 /// Where `scale_next`, u8, lies. Fragment: the exponent of the sender's chunk one window further on, coded as `scale`; 0: not known yet; ATP_SCALE_CODE_NONE: nothing to scale; 255: not finite. Switches and server keep the largest, but 0 above all (ATP App. B.3). Parameter: `scale` of that chunk.
