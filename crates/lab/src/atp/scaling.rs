@@ -28,12 +28,12 @@ pub struct Setting {
     /// See `tensor_chunks`.
     pub rounds: u32,
     /// Gradients are drawn evenly from minus this to this, from the smallest on.
-    pub magnitudes: Vec<f32>,
+    pub magnitudes: Vec<f64>,
 }
 
 /// One magnitude both ways.
 struct Pair {
-    magnitude: f32,
+    magnitude: f64,
     fixed: Measured,
     dynamic: Measured,
 }
@@ -92,7 +92,7 @@ impl Setting {
         })
     }
 
-    fn pair(&self, magnitude: f32) -> anyhow::Result<Pair> {
+    fn pair(&self, magnitude: f64) -> anyhow::Result<Pair> {
         let gradients = self.gradients(magnitude);
         let measure = |scale| {
             let Setting { cluster, slots, seed, rounds, .. } = self;
@@ -102,10 +102,10 @@ impl Setting {
         Ok(Pair { magnitude, fixed: measure(Scale::Static)?, dynamic: measure(Scale::Dynamic)? })
     }
 
-    fn gradients(&self, magnitude: f32) -> Arc<Vec<Vec<f32>>> {
+    fn gradients(&self, magnitude: f64) -> Arc<Vec<Vec<f32>>> {
         let mut random = Random::new(self.seed);
         let elements = self.tensor_chunks as usize * usize::from(BLOCK_ELEMENTS);
-        let mut value = |_| (random.bits() as i64 as f64 / 2f64.powi(63)) as f32 * magnitude;
+        let mut value = |_| (random.bits() as i64 as f64 / 2f64.powi(63) * magnitude) as f32;
         Arc::new((0..self.workers).map(|_| (0..elements).map(&mut value).collect()).collect())
     }
 
@@ -120,7 +120,8 @@ impl Setting {
                 "dynamic: one round trip lost at worst",
                 format!("{:.3} and {:.3}", worst(1), worst(2)),
                 worst(2) > 0.9 && worst(2) > worst(1),
-            ),
+            )
+            .because("The first window's floats are a packet of every worker for each chunk on the server's link, and chunks that wait for them are overtaken, which halves windows."),
             Row::new(
                 format!("chunks summed as floats with gradients up to {}, at 10^8 and dynamic", last[0]),
                 "dynamic: those of a tensor's first window at most",
@@ -142,7 +143,7 @@ impl Pair {
     fn row(&self, best: f64, chunks: f64) -> Vec<f64> {
         let percent = |blocks: u64| 100.0 * blocks as f64 / chunks;
         vec![
-            f64::from(self.magnitude),
+            self.magnitude,
             self.fixed.gbps / best,
             self.dynamic.gbps / best,
             percent(self.fixed.float_blocks),
