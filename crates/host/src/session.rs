@@ -202,6 +202,7 @@ impl Shared {
 /// Dropping it closes it.
 pub struct Session {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Arc<ControlClient>,
     watcher: Option<Watcher>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -255,7 +256,9 @@ impl Session {
         let shared =
             Arc::new(Shared { config, admission, place, lanes, server, local, state, changed, trouble, chunker });
         // From here on an error drops the session, which ends what was started.
-        let mut session = Session { shared: shared.clone(), watcher: None, threads: Vec::new() };
+        let control = Arc::new(control);
+        let mut session =
+            Session { shared: shared.clone(), control: control.clone(), watcher: None, threads: Vec::new() };
         for lane in 0..shared.lanes.len() {
             session.threads.push(start_lane(&shared, lane)?);
         }

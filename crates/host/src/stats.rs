@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use fanin_numeric::Telemetry;
+use fanin_wire::Accumulator;
 use serde::Serialize;
 
 use crate::endpoint::{EndpointCounters, Oldest};
+use crate::{Error, Session};
 
 /// One kind of collective.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -90,6 +93,30 @@ pub(crate) struct LaneStats {
     pub round_trip_ns: Option<u64>,
     pub by_multicast: bool,
     pub outstanding: Option<Oldest>,
+}
+
+impl Session {
+    /// What the accumulator of the switch where the job was admitted has met in the job's sums of floats so far, in elements of all
+    /// ranks. `None` where it counts nothing: with block-fixed, and where ranks share memory. The switch publishes its counts a few
+    /// times a second.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Control`] if the switch does not answer, after ten seconds at most, or the job is over there.
+    pub fn accumulator_counts(&self) -> Result<Option<Telemetry>, Error> {
+        if self.shared.config.accumulator() == Accumulator::BlockFixed {
+            return Ok(None);
+        }
+        let answer = self.control.inspect(self.shared.admission.assignment.job_id)?;
+        let counters = answer.job.and_then(|job| job.counters);
+        Ok(counters.and_then(|counters| counters.accumulator).map(|counts| Telemetry {
+            overflow: counts.overflow,
+            saturation: counts.saturation,
+            overwrite: counts.overwrite,
+            left_shift: counts.left_shift,
+            flushed_to_zero: counts.flushed_to_zero,
+            lost_bits: counts.lost_bits,
+        }))
+    }
 }
 
 impl Stats {

@@ -41,7 +41,7 @@ pub(crate) struct Watcher {
 
 struct Watching {
     shared: Arc<Shared>,
-    control: ControlClient,
+    control: Arc<ControlClient>,
     attachment: Option<Attachment>,
     notices: Receiver<Notice>,
     troubles: Receiver<Trouble>,
@@ -60,7 +60,11 @@ struct BadNews {
 
 impl Watcher {
     /// Opens the stream that keeps the place, and watches.
-    pub fn start(shared: Arc<Shared>, control: ControlClient, troubles: Receiver<Trouble>) -> Result<Watcher, Error> {
+    pub fn start(
+        shared: Arc<Shared>,
+        control: Arc<ControlClient>,
+        troubles: Receiver<Trouble>,
+    ) -> Result<Watcher, Error> {
         let reporter = Arc::downgrade(&shared);
         let read = move || reporter.upgrade().map_or_else(HostReport::default, |shared| report(&shared));
         let (attachment, notices) = control.attach(&shared.admission, read)?;

@@ -47,7 +47,7 @@ impl Setting {
         Ok(Findings {
             experiment: "table2".into(),
             title: "Speed-up of a step over a ring, predicted (§3, Table 2)".into(),
-            place: format!("{} workers; arithmetic on Table 1, no packets.", self.workers),
+            place: format!("{} workers; arithmetic on Table 1, no packets", self.workers),
             rows,
             notes: vec![
                 "How it counts: docs/guides/will-it-help.md. The paper replayed recorded traces of all-reduce calls; they are not public. \
