@@ -199,8 +199,8 @@ class Config:
         "block-fixed, static-fixed, fpisa, fpisa-a, log-table, ieee or exact",
         "How the switch adds sums of floats. Unset: the cheapest within the tolerance, or what the algorithm has: "
         "block-fixed (switchml), static-fixed (atp). With fpisa, fpisa-a, log-table, ieee and exact, float32, float16 "
-        "and bfloat16 travel as they lie in memory. With any but block-fixed every rank talks to the switch. All ranks "
-        "say the same.",
+        "and bfloat16 travel as they lie in memory. With any but the algorithm's own every rank talks to the switch. "
+        "atp has no block-fixed. All ranks say the same.",
     )
     tolerance: float | None = _option(
         None,
