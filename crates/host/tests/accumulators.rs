@@ -187,6 +187,30 @@ fn blocks_that_overflow_are_sent_again_and_reported() {
     assert!(stats.iter().all(|stats| (stats.blocks_overflowed, stats.elements_overflowed) == (2, 11)), "{stats:?}");
 }
 
+/// FPISA-A keeps the larger of 2^20 and 2^-20, whichever comes first, and the switch says so to whoever asks.
+#[test]
+fn what_the_switch_has_met_can_be_asked_for() {
+    let adjust = |accumulator| move |config| SessionConfig { accumulator, ..config };
+    for path in [Path::Switch, Path::Atp] {
+        World::on(path, 2).run(adjust(Some(Accumulator::FpisaA)), |rank, session| {
+            let mut values = vec![2f32.powi(if rank == 0 { 20 } else { -20 }); 100];
+            session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+            // Counts are published now and then.
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            let counts = loop {
+                let counts = session.accumulator_counts().expect("the switch answers").expect("it counts");
+                if counts.overwrite + counts.flushed_to_zero > 0 || std::time::Instant::now() > deadline {
+                    break counts;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            };
+            assert_eq!((counts.overwrite + counts.flushed_to_zero, counts.overflow), (100, 0), "{path:?}: {counts:?}");
+            session.barrier().expect("completes");
+        });
+    }
+    World::new(1).run(adjust(None), |_, session| assert!(matches!(session.accumulator_counts(), Ok(None))));
+}
+
 /// Infinities and NaN stay with their element, and are counted.
 #[test]
 fn what_is_not_finite_stays_where_it_is() {
