@@ -29,7 +29,7 @@ MILLISECONDS = {
     # By ports of a switch: about a second of each engine's time.
     4: {"fanin": 40.0, "ns3": 1.0, "htsim": 10.0},
     8: {"fanin": 10.0, "ns3": 0.5, "htsim": 3.0},
-    16: {"fanin": 2.0, "ns3": 0.2, "htsim": 0.5},
+    16: {"fanin": 2.0, "ns3": 0.1, "htsim": 0.5},
 }
 LIMIT_S = 1200
 
@@ -78,9 +78,8 @@ def build_htsim(sources: str | None, folder: Path) -> Path | None:
         return None
     base, program = Path(sources), folder / "htsim"
     flags = ["-O2", "-std=c++11", f"-I{base}", f"-I{base}/datacenter"]
-    # Compiled from its sources, so that its own main is not in the way.
-    parts = [HERE / "htsim" / "permutation.cc", base / "datacenter" / "fat_tree_topology.cpp"]
-    parts += [base / "datacenter" / "fat_tree_switch.cpp", base / "datacenter" / "firstfit.cpp"]
+    names = ["fat_tree_topology", "fat_tree_switch", "firstfit", "connection_matrix"]
+    parts = [HERE / "htsim" / "permutation.cc", *(base / "datacenter" / f"{name}.cpp" for name in names)]
     output(["c++", *flags, *map(str, parts), f"-L{base}", "-lhtsim", "-o", str(program)])
     return program
 
@@ -94,7 +93,7 @@ def run(engine: str, program: Path, k: int, folder: Path) -> tuple[float, float]
         scenario = folder / f"ns3-{k}.txt"
         if not scenario.exists():
             words = [f"k={k}", f"duration_ms={milliseconds}"]
-            example = ["cargo", "run", "-q", "-p", "fanin-sim", "--example", "ns3_input", "--"]
+            example = ["cargo", "run", "--quiet", "--package", "fanin-sim", "--example", "ns3_input", "--"]
             scenario.write_text(output([*example, str(HERE / "permutation.toml"), *words]))
         with scenario.open() as source:
             text = output([str(program)], stdin=source).splitlines()[-1]
