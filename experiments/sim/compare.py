@@ -5,11 +5,11 @@
     experiments/sim/compare.py --htsim ~/csg-htsim/sim      and beside csg-htsim, built there
     experiments/sim/compare.py --ns3-flags "-I... -L... -lns3..."   another ns-3 than pkg-config's
 
-The load is experiments/sim/permutation.toml on fat trees of 16, 128 and 1,024 hosts: one DCTCP flow from each host, six
-links each way. A packet-hop is one packet sent over one link, acknowledgements too. Each engine runs once a round, so that
-a machine that drifts does so for all; quoted are medians over the rounds, and of the ratios in each round. Time is user and
-system time of the event loop, without set-up. ns-3 takes the very paths of fanin; htsim draws its own. Needs cargo, a C++
-compiler and the standard library.
+The load is experiments/sim/permutation.toml on fat trees of 16, 128 and 1,024 hosts: one DCTCP flow from each host,
+six links each way. A packet-hop is one packet sent over one link, acknowledgements too. Each engine runs once a
+round, so that a machine that drifts does so for all; quoted are medians over the rounds, and of the ratios in each
+round. Time is user and system time of the event loop, without set-up. ns-3 takes the very paths of fanin; htsim
+draws its own. Needs cargo, a C++ compiler and the standard library.
 """
 
 from __future__ import annotations
