@@ -41,7 +41,7 @@ pub struct Settings {
     pub grows_when_marked: bool,
     /// Share of each switch's ports that are waited for.
     pub share: f64,
-    /// Packets with a payload that an iteration takes, on all trees.
+    /// Packets with a payload that a bucket takes, on all trees.
     pub block_count: u32,
     /// Bytes on a link of a packet with a payload, and of one without.
     pub packet_bytes: [u16; 2],
