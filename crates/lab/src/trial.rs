@@ -207,7 +207,9 @@ mod tests {
     #[test]
     fn flows_that_go_on_are_counted_where_they_started_and_runs_come_back_in_order() {
         let text = |bytes: u64| {
-            format!("duration_ms = 2\n[topology]\nshape = 'star'\nhosts = 3\n[[traffic]]\nkind = 'list'\nflows = [[0, 1, 1000, 0.0], [0, 2, {bytes}, 500.0]]")
+            format!(
+                "duration_ms = 2\n[topology]\nshape = 'star'\nhosts = 3\n[[traffic]]\nkind = 'list'\nflows = [[0, 1, 1000, 0.0], [0, 2, {bytes}, 500.0]]"
+            )
         };
         let scenarios = [2000, 9_000_000].map(|bytes| Scenario::parse(&text(bytes)).unwrap());
         let counts = each(&scenarios, &|_| {}, |_, trial| {

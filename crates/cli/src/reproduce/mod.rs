@@ -116,8 +116,7 @@ fn conduct<N: Paper>(arguments: PaperArguments<N>) -> anyhow::Result<i32> {
         bail!("--full: what there is has the paper's size already, or has no larger one");
     }
     let parameters = arguments.config.as_deref().map(read).transpose()?;
-    let options =
-Options {
+    let options = Options {
         parameters,
         seed: arguments.seed,
         is_quick: arguments.quick,

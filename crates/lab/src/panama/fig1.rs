@@ -37,7 +37,8 @@ impl Setting {
     /// A setting that makes no sense, or a run that fails.
     pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
         let runs = self.models.iter().flat_map(|model| [(model, Scheme::Ring), (model, Scheme::Panama)]);
-        let scenarios: Vec<Scenario> = runs.map(|(model, scheme)| self.scenario(model, scheme)).collect::<anyhow::Result<_>>()?;
+        let scenarios: Vec<Scenario> =
+            runs.map(|(model, scheme)| self.scenario(model, scheme)).collect::<anyhow::Result<_>>()?;
         let measured = each(&scenarios, told, |_, trial| {
             let info = &trial.jobs[0];
             let rate_bps = self.scenario.links.gbps * 1e9;
@@ -54,7 +55,8 @@ impl Setting {
             let (estimate, speedup) = (1.0 / (1.0 - ratio / 2.0), ring[0] / panama[0]);
             numbers.push(vec![place as f64, ring[0], panama[0], ring[1], panama[1], ratio, estimate, speedup]);
             let holds = (speedup - estimate).abs() <= self.tolerance * estimate;
-            let row = Row::new(format!("{model}: ring / PANAMA"), format!("{estimate:.2}"), format!("{speedup:.2}"), holds);
+            let row =
+                Row::new(format!("{model}: ring / PANAMA"), format!("{estimate:.2}"), format!("{speedup:.2}"), holds);
             rows.push(row.because("The paper's estimate is for a ring that sends twice the gradients, without headers; a ring of n sends 2 (n - 1) / n times."));
         }
         let columns = "model,ring: iteration ms,PANAMA: iteration ms,ring: summing ms,PANAMA: summing ms,communication (Fig. 1a),paper's estimate,speed-up";

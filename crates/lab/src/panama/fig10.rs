@@ -60,8 +60,10 @@ impl Setting {
     pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
         let runs: Vec<(Joins, f64)> =
             JOINS.into_iter().flat_map(|joins| self.later_ms.iter().map(move |&later| (joins, later))).collect();
-        let scenarios: Vec<Scenario> = runs.iter().map(|&(joins, later)| self.scenario(joins, later)).collect::<anyhow::Result<_>>()?;
-        let measured = each(&scenarios, told, |place, trial| Ok((self.rates(runs[place].0, trial), trial.outcome.packet_hops())))?;
+        let scenarios: Vec<Scenario> =
+            runs.iter().map(|&(joins, later)| self.scenario(joins, later)).collect::<anyhow::Result<_>>()?;
+        let measured =
+            each(&scenarios, told, |place, trial| Ok((self.rates(runs[place].0, trial), trial.outcome.packet_hops())))?;
         let share = |joins: Joins| {
             let own = runs.iter().zip(&measured).filter(move |((one, _), _)| *one == joins);
             Spread::new(own.map(|(_, ([flow, other], _))| other / (flow + other)))
@@ -91,7 +93,11 @@ impl Setting {
                 self.from_ms,
                 self.later_ms.len()
             )],
-            sheets: vec![Sheet { name: "shares".into(), columns: columns.map(String::from).into(), rows: numbers.collect() }],
+            sheets: vec![Sheet {
+                name: "shares".into(),
+                columns: columns.map(String::from).into(),
+                rows: numbers.collect(),
+            }],
             plots: Vec::new(),
             hops: measured.iter().map(|run| run.1).sum(),
         })

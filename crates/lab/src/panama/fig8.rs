@@ -168,7 +168,10 @@ impl Setting {
             "counted_ms = [{from}, {until}]: within the {} ms of the run, and the first before the second",
             self.scenario.duration_ms
         );
-        ensure!(!self.loads.is_empty() && !self.schemes.is_empty() && self.seeds > 0, "loads, schemes and seeds: one at least");
+        ensure!(
+            !self.loads.is_empty() && !self.schemes.is_empty() && self.seeds > 0,
+            "loads, schemes and seeds: one at least"
+        );
         let (mut runs, mut scenarios) = (Vec::new(), Vec::new());
         for &load in &self.loads {
             for seed in (0..u64::from(self.seeds)).map(|step| self.scenario.seed + step) {
@@ -199,7 +202,12 @@ impl Setting {
 
     /// So many jobs that with them the load is reached; those of a smaller load are the first of them.
     fn job_count(&self, load: f64, seed: u64) -> anyhow::Result<u32> {
-        let background: f64 = self.scenario.traffic.iter().map(|traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 }).sum();
+        let background: f64 = self
+            .scenario
+            .traffic
+            .iter()
+            .map(|traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 })
+            .sum();
         ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
         let mut wanted = load - background;
         if wanted <= 1e-9 {
@@ -224,12 +232,14 @@ impl Setting {
 
     fn measure(&self, trial: &Trial) -> anyhow::Result<Measured> {
         let flows = trial.flows(self.counted_ms);
-        let of = |is_in: &dyn Fn(&Flow) -> bool| flows.iter().filter(|flow| is_in(flow)).copied().collect::<Vec<Flow>>();
+        let of =
+            |is_in: &dyn Fn(&Flow) -> bool| flows.iter().filter(|flow| is_in(flow)).copied().collect::<Vec<Flow>>();
         let short = of(&|flow| flow.bytes < self.short_bytes_max);
         let tiny = of(&|flow| flow.bytes <= 100_000);
         let long = of(&|flow| flow.bytes >= self.long_bytes_min);
         let hosts = trial.outcome.hosts.len() as u32;
-        let sent = trial.outcome.links.iter().filter(|link| link.from < hosts).map(|link| link.counters.sent_bytes as f64);
+        let sent =
+            trial.outcome.links.iter().filter(|link| link.from < hosts).map(|link| link.counters.sent_bytes as f64);
         let possible = self.scenario.links.gbps * 1e9 / 8.0 * self.scenario.duration_ms / 1e3 * f64::from(hosts);
         Ok(Measured {
             short_p99_ms: percentile_ms(&short, 0.99),
@@ -257,7 +267,8 @@ impl Measured {
 
     /// Of the jobs that came to the end of an iteration in both runs, as in [`Measured::mean_iteration_ms`].
     fn iteration_ratio(&self, other: &Measured) -> f64 {
-        let both = self.iteration_ms.iter().zip(&other.iteration_ms).filter_map(|(own, other)| Some(((*own)?, (*other)?)));
+        let both =
+            self.iteration_ms.iter().zip(&other.iteration_ms).filter_map(|(own, other)| Some(((*own)?, (*other)?)));
         let (own, other) = both.fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
         own / other
     }
@@ -280,12 +291,15 @@ impl Results<'_> {
     fn ratio(&self, ways: [Way; 2], ratio: impl Fn(&Measured, &Measured) -> f64) -> Option<Spread> {
         let load = self.setting.loads.iter().copied().fold(0.0, f64::max);
         let [above, below] = ways.map(|way| self.of(load, way).collect::<Vec<_>>());
-        (!above.is_empty() && !below.is_empty()).then(|| Spread::new(above.iter().zip(&below).map(|(above, below)| ratio(above, below))))
+        (!above.is_empty() && !below.is_empty())
+            .then(|| Spread::new(above.iter().zip(&below).map(|(above, below)| ratio(above, below))))
     }
 
     fn rows(&self) -> Vec<Row> {
         // What more than one in a hundred has not come to the end of has no 99th percentile.
-        let p99 = |above: &Measured, below: &Measured| above.short_p99_ms.unwrap_or(f64::NAN) / below.short_p99_ms.unwrap_or(f64::NAN);
+        let p99 = |above: &Measured, below: &Measured| {
+            above.short_p99_ms.unwrap_or(f64::NAN) / below.short_p99_ms.unwrap_or(f64::NAN)
+        };
         let mean = |above: &Measured, below: &Measured| above.short_mean_ms / below.short_mean_ms;
         let rate = |above: &Measured, below: &Measured| above.long_gbps / below.long_gbps;
         let training = |above: &Measured, below: &Measured| above.iteration_ratio(below);
@@ -302,7 +316,11 @@ impl Results<'_> {
             let ours = ours?;
             let holds = (ours.median() - paper).abs() <= TOLERANCE * paper;
             let row = Row::new(quantity, format!("{paper}"), ours.to_string(), holds);
-            Some(if holds { row } else { row.because("docs/reference/panama-evaluation.md says what was found about it.") })
+            Some(if holds {
+                row
+            } else {
+                row.because("docs/reference/panama-evaluation.md says what was found about it.")
+            })
         };
         rows.into_iter().filter_map(row).collect()
     }
@@ -310,7 +328,11 @@ impl Results<'_> {
     fn notes(&self) -> Vec<String> {
         let setting = self.setting;
         let [from, until] = setting.counted_ms;
-        let worst = self.measured.iter().map(|one| one.counts.short_going_on as f64 / one.counts.short.max(1) as f64).fold(0.0, f64::max);
+        let worst = self
+            .measured
+            .iter()
+            .map(|one| one.counts.short_going_on as f64 / one.counts.short.max(1) as f64)
+            .fold(0.0, f64::max);
         let busiest = setting.loads.iter().copied().fold(0.0, f64::max);
         vec![
             format!(
@@ -352,8 +374,19 @@ impl Results<'_> {
         let row = |(run, one): (&Run, &Measured)| {
             let counts = one.counts;
             let without = one.iteration_ms.iter().filter(|ms| ms.is_none()).count();
-            let first = [run.load, place(run.way), run.seed as f64, one.busy, counts.short as f64, counts.short_going_on as f64];
-            let times = [one.short_p99_ms.unwrap_or(f64::INFINITY), one.short_mean_ms, one.tiny_p99_ms.unwrap_or(f64::INFINITY)];
+            let first = [
+                run.load,
+                place(run.way),
+                run.seed as f64,
+                one.busy,
+                counts.short as f64,
+                counts.short_going_on as f64,
+            ];
+            let times = [
+                one.short_p99_ms.unwrap_or(f64::INFINITY),
+                one.short_mean_ms,
+                one.tiny_p99_ms.unwrap_or(f64::INFINITY),
+            ];
             let last = [counts.long as f64, one.long_gbps, counts.jobs as f64, without as f64, one.mean_iteration_ms()];
             first.into_iter().chain(times).chain(last).collect()
         };

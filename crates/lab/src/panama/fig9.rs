@@ -53,7 +53,8 @@ impl Setting {
     /// A setting that makes no sense, or a run that fails.
     pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
         let seeds = || 0..u64::from(self.seeds);
-        let of_count = |&count: &usize| WAYS.into_iter().flat_map(move |way| seeds().map(move |seed| (count, way, seed)));
+        let of_count =
+            |&count: &usize| WAYS.into_iter().flat_map(move |way| seeds().map(move |seed| (count, way, seed)));
         let runs: Vec<(usize, Way, u64)> = self.long_flows.iter().flat_map(of_count).collect();
         let scenarios = runs.iter().map(|&(count, way, seed)| self.scenario(count, way, seed));
         let scenarios: Vec<Scenario> = scenarios.collect::<anyhow::Result<_>>()?;

@@ -18,9 +18,6 @@ use crate::trial::Told;
 /// Where the experiments run.
 const SIMULATED: &str = "simulated time: every packet of the whole network (`fanin sim`)";
 
-
-
-
 /// One experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Experiment {

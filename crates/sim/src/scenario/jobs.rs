@@ -9,13 +9,13 @@ use fanin_protocol::time::Span;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES, PANAMA_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
 
+use super::CongestionName;
 use crate::engine::Plan;
 use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::model::Model;
 use crate::job::placement::{Placement, Placer, Rule};
 use crate::job::tree::{Planner, Tree};
 use crate::job::{Rank, Ring, Rounds, Work, atp, panama, switchml};
-use super::CongestionName;
 use crate::transport::Transport;
 
 /// Apart from that of traffic, so that jobs leave traffic as it is.
