@@ -2,6 +2,7 @@
 
 mod figures;
 mod files;
+mod ray;
 mod sweep;
 
 use std::io::IsTerminal;
