@@ -1,7 +1,7 @@
 //! Flows and jobs beside each other in a shared network (PANAMA §7, Figs. 8a to 8c).
 
 use anyhow::ensure;
-use fanin_sim::scenario::{JobInfo, Scenario, Scheme, Traffic};
+use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic};
 use serde::Deserialize;
 
 use super::job;
@@ -41,6 +41,8 @@ pub enum Way {
     Ideal,
     /// Rings.
     Ring,
+    /// Rings whose connections do not see marks, and fill queues until one overflows.
+    RingNewreno,
     /// SwitchML on several trees: SwitchML*.
     Switchml,
     /// PANAMA.
@@ -58,6 +60,7 @@ impl Way {
         match self {
             Way::Ideal => "ideal",
             Way::Ring => "ring",
+            Way::RingNewreno => "ring over NewReno",
             Way::Switchml => "SwitchML*",
             Way::Panama => "PANAMA",
             Way::Panama088 => "PANAMA-0.88",
@@ -68,7 +71,7 @@ impl Way {
     fn scheme(self) -> (Scheme, f64) {
         match self {
             Way::Ideal => (Scheme::Ideal, 1.0),
-            Way::Ring => (Scheme::Ring, 1.0),
+            Way::Ring | Way::RingNewreno => (Scheme::Ring, 1.0),
             Way::Switchml => (Scheme::Switchml, 1.0),
             Way::Panama => (Scheme::Panama, 1.0),
             Way::Panama088 => (Scheme::Panama, 0.88),
@@ -191,8 +194,8 @@ impl Setting {
         let job = job(&mut scenario)?;
         (job.scheme, job.share) = way.scheme();
         // A ring's paths are drawn after its trees: so they are the same whatever the others have.
-        job.trees = if way == Way::Ring { 1 } else { job.trees };
-        job.congestion = job.congestion.filter(|_| way == Way::Ring);
+        job.trees = if job.scheme == Scheme::Ring { 1 } else { job.trees };
+        job.congestion = (way == Way::RingNewreno).then_some(CongestionName::Newreno);
         job.count = jobs;
         if jobs == 0 {
             scenario.jobs.clear();
@@ -291,20 +294,30 @@ impl Results<'_> {
     fn ratio(&self, ways: [Way; 2], ratio: impl Fn(&Measured, &Measured) -> f64) -> Option<Spread> {
         let load = self.setting.loads.iter().copied().fold(0.0, f64::max);
         let [above, below] = ways.map(|way| self.of(load, way).collect::<Vec<_>>());
-        (!above.is_empty() && !below.is_empty())
-            .then(|| Spread::new(above.iter().zip(&below).map(|(above, below)| ratio(above, below))))
+        let ratios = above.iter().zip(&below).map(|(above, below)| ratio(above, below));
+        // What more than one in a hundred flows has not come to the end of has no 99th percentile, and no ratio.
+        (!above.is_empty() && !below.is_empty()).then(|| Spread::new(ratios.filter(|ratio| ratio.is_finite())))
     }
 
     fn rows(&self) -> Vec<Row> {
-        // What more than one in a hundred has not come to the end of has no 99th percentile.
         let p99 = |above: &Measured, below: &Measured| {
             above.short_p99_ms.unwrap_or(f64::NAN) / below.short_p99_ms.unwrap_or(f64::NAN)
+        };
+        let tiny = |above: &Measured, below: &Measured| {
+            above.tiny_p99_ms.unwrap_or(f64::NAN) / below.tiny_p99_ms.unwrap_or(f64::NAN)
         };
         let mean = |above: &Measured, below: &Measured| above.short_mean_ms / below.short_mean_ms;
         let rate = |above: &Measured, below: &Measured| above.long_gbps / below.long_gbps;
         let training = |above: &Measured, below: &Measured| above.iteration_ratio(below);
         let rows = [
             ("99 % of short flows: ring / PANAMA (Fig. 8a)", 4.5, self.ratio([Way::Ring, Way::Panama], p99)),
+            ("99 % of short flows: ring over NewReno / PANAMA", 4.5, self.ratio([Way::RingNewreno, Way::Panama], p99)),
+            ("99 % of flows up to 100 kB: ring / PANAMA", 4.5, self.ratio([Way::Ring, Way::Panama], tiny)),
+            (
+                "99 % of flows up to 100 kB: ring over NewReno / PANAMA",
+                4.5,
+                self.ratio([Way::RingNewreno, Way::Panama], tiny),
+            ),
             ("mean of short flows: ring / PANAMA", 2.0, self.ratio([Way::Ring, Way::Panama], mean)),
             ("99 % of short flows: SwitchML* / PANAMA", 3.5, self.ratio([Way::Switchml, Way::Panama], p99)),
             ("99 % of short flows: PANAMA / ideal", 1.0, self.ratio([Way::Panama, Way::Ideal], p99)),
