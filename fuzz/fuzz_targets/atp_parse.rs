@@ -1,9 +1,10 @@
 //! Any bytes, sealed or not, to an ATP switch, server and worker: no panic, and what parses is emitted as it was.
 #![no_main]
 
+use fanin_numeric::BlockExponent;
 use fanin_protocol::atp::{
-    CongestionControl, Context, Indexing, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tensors, Tree,
-    Verdict, Worker, WorkerConfig, without_payload,
+    CongestionControl, Context, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors,
+    Tree, Verdict, Worker, WorkerConfig, without_payload,
 };
 use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
@@ -21,10 +22,10 @@ const WINDOW: u32 = 2;
 struct Zeros;
 
 impl Tensors for Zeros {
-    fn write_block(&mut self, _: BlockId, _: ElementFormat, payload: &mut [u8]) {
+    fn write_block(&mut self, _: BlockId, _: ElementFormat, _: BlockExponent, payload: &mut [u8]) {
         payload.fill(0);
     }
-    fn read_block(&mut self, _: BlockId, _: ElementFormat, _: &[u8]) {}
+    fn read_block(&mut self, _: BlockId, _: ElementFormat, _: BlockExponent, _: &[u8]) {}
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -111,6 +112,7 @@ fn to_the_server(packet: &[u8]) {
         window_max: WINDOW,
         element_count_max: ELEMENTS,
         stragglers: None,
+        overflow_often: 1,
     });
     let mut output = [0; 4096];
     for _ in 0..2 {
@@ -134,6 +136,7 @@ fn to_a_worker(packet: &[u8]) {
         indexing: Indexing::Hash,
         element_count_max: ELEMENTS,
         window_max: WINDOW,
+        scale: Scale::Dynamic,
         congestion_control: CongestionControl::Aimd { window_initial: 2, step: 1 },
         resend_timeout_initial: Span::from_ms(10),
         resend_timeout_min: Span::from_ms(1),

@@ -53,8 +53,12 @@ const bit<16> FANIN_ATP_MAGIC = 0xFA92;
 const bit<8> FANIN_ATP_LEVEL_COUNT_MAX = 4;
 // Most children of one switch: the bits of a word (ATP §3.4).
 const bit<8> FANIN_ATP_FAN_IN_MAX = 32;
-// Fixed32 counts units of one over this (ATP §3.8).
+// Fixed32 counts units of one over this where `scale` is 0 (ATP §3.8).
 const bit<32> FANIN_ATP_SCALE = 100000000;
+// `scale_next` of a worker that has no float to scale there.
+const bit<8> FANIN_ATP_SCALE_CODE_NONE = 1;
+// `scale` and `scale_next` of the smallest exponent in use; each further one is one more, up to 225 (ATP App. B.3).
+const bit<8> FANIN_ATP_SCALE_CODE_MIN = 2;
 // Packets that a worker may have out at the start (ATP §3.7).
 const bit<32> FANIN_ATP_WINDOW_INITIAL = 200;
 // First two bytes of every PANAMA datagram.
@@ -147,7 +151,7 @@ const bit<8> FANIN_ATP_KIND_PROBE = 4;
 const bit<8> FANIN_ATP_KIND_PROBE_REPLY = 5;
 // 32-bit two's complement, big-endian; sums wrap: integers, raw words.
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_INT32 = 0;
-// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+// Fixed point, big-endian: a float32 times ATP_SCALE, or times the power of two that `scale` stands for, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FIXED32 = 1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 const bit<8> FANIN_ATP_ELEMENT_FORMAT_FLOAT32 = 2;
@@ -219,6 +223,8 @@ const bit<8> FANIN_DROP_SLOT_BUSY = 21;
 const bit<8> FANIN_DROP_PARTIAL_OVERLAP = 22;
 // PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
 const bit<8> FANIN_DROP_BUFFER_FULL = 23;
+// ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added.
+const bit<8> FANIN_DROP_SCALE_MISMATCH = 24;
 
 // fanin datagram, version 1, 40 bytes.
 header fanin_h {
@@ -288,7 +294,9 @@ header atp_h {
     bit<4> element_format;
     bit<8> detail;
     bit<16> destination;
-    bit<32> echo;
+    bit<8> scale;
+    bit<8> scale_next;
+    bit<16> echo;
     bit<32> checksum;
 }
 

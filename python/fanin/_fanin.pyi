@@ -66,6 +66,7 @@ class Session:
         stragglers: str = "wait",
         accumulator: str | None = None,
         tolerance: float | None = None,
+        atp_scale: str = "static",
     ) -> Session:
         """Joins a job and waits for all its workers, or raises with the ranks that are missing."""
     def submit(

@@ -55,7 +55,11 @@ ATP_LEVEL_COUNT_MAX = 4
 ATP_FAN_IN_MAX = 32
 """Most children of one switch: the bits of a word (ATP §3.4)."""
 ATP_SCALE = 100000000
-"""Fixed32 counts units of one over this (ATP §3.8)."""
+"""Fixed32 counts units of one over this where `scale` is 0 (ATP §3.8)."""
+ATP_SCALE_CODE_NONE = 1
+"""`scale_next` of a worker that has no float to scale there."""
+ATP_SCALE_CODE_MIN = 2
+"""`scale` and `scale_next` of the smallest exponent in use; each further one is one more, up to 225 (ATP App. B.3)."""
 ATP_WINDOW_INITIAL = 200
 """Packets that a worker may have out at the start (ATP §3.7)."""
 PANAMA_MAGIC = 0xFA93
@@ -146,7 +150,9 @@ ATP_FIELDS = {
     "format_and_operator": Field(52, 1, False),
     "detail": Field(53, 1, False),
     "destination": Field(54, 2, False),
-    "echo": Field(56, 4, False),
+    "scale": Field(56, 1, False),
+    "scale_next": Field(57, 1, False),
+    "echo": Field(58, 2, False),
     "checksum": Field(60, 4, False),
 }
 """ATP datagram, version 1."""
@@ -278,7 +284,7 @@ class AtpElementFormat(IntEnum):
     INT32 = 0
     """32-bit two's complement, big-endian; sums wrap: integers, raw words."""
     FIXED32 = 1
-    """Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8)."""
+    """Fixed point, big-endian: a float32 times ATP_SCALE, or times the power of two that `scale` stands for, rounded; sums saturate, and the two outermost values say so (ATP §3.8)."""
     FLOAT32 = 2
     """IEEE binary32, big-endian: only the server adds them, after saturation."""
 
@@ -369,6 +375,8 @@ class DropReason(IntEnum):
     """ATP server: some of the workers in the packet are in the sum already, others are not, and they cannot be told apart any more."""
     BUFFER_FULL = 23
     """PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for."""
+    SCALE_MISMATCH = 24
+    """ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added."""
 
 
 DROP_REASON_HINTS = {
@@ -396,5 +404,6 @@ DROP_REASON_HINTS = {
     DropReason.SLOT_BUSY: "The worker asks again. Many mean that the switch's virtual processors do not get their time: give the host fewer of them.",
     DropReason.PARTIAL_OVERLAP: "Harmless: the missing workers send again. Many mean heavy loss, or switches that restart.",
     DropReason.BUFFER_FULL: "Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more.",
+    DropReason.SCALE_MISMATCH: "All workers of a job take the scale from the same answers: update fanin on the hosts that run an older version.",
 }
 """What a person can do about each reason."""

@@ -114,6 +114,7 @@ def session_settings(config: Config) -> dict[str, Any]:
         "stragglers": config.stragglers,
         "accumulator": config.accumulator,
         "tolerance": config.tolerance,
+        "atp_scale": config.atp_scale,
     }
 
 

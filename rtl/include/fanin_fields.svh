@@ -55,8 +55,12 @@ localparam logic [15:0] ATP_MAGIC = 16'hFA92;
 localparam logic [7:0] ATP_LEVEL_COUNT_MAX = 8'd4;
 // Most children of one switch: the bits of a word (ATP §3.4).
 localparam logic [7:0] ATP_FAN_IN_MAX = 8'd32;
-// Fixed32 counts units of one over this (ATP §3.8).
+// Fixed32 counts units of one over this where `scale` is 0 (ATP §3.8).
 localparam logic [31:0] ATP_SCALE = 32'd100000000;
+// `scale_next` of a worker that has no float to scale there.
+localparam logic [7:0] ATP_SCALE_CODE_NONE = 8'd1;
+// `scale` and `scale_next` of the smallest exponent in use; each further one is one more, up to 225 (ATP App. B.3).
+localparam logic [7:0] ATP_SCALE_CODE_MIN = 8'd2;
 // Packets that a worker may have out at the start (ATP §3.7).
 localparam logic [31:0] ATP_WINDOW_INITIAL = 32'd200;
 // First two bytes of every PANAMA datagram.
@@ -149,7 +153,7 @@ localparam logic [7:0] ATP_KIND_PROBE = 8'd4;
 localparam logic [7:0] ATP_KIND_PROBE_REPLY = 8'd5;
 // 32-bit two's complement, big-endian; sums wrap: integers, raw words.
 localparam logic [7:0] ATP_ELEMENT_FORMAT_INT32 = 8'd0;
-// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+// Fixed point, big-endian: a float32 times ATP_SCALE, or times the power of two that `scale` stands for, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FIXED32 = 8'd1;
 // IEEE binary32, big-endian: only the server adds them, after saturation.
 localparam logic [7:0] ATP_ELEMENT_FORMAT_FLOAT32 = 8'd2;
@@ -221,6 +225,8 @@ localparam logic [7:0] DROP_SLOT_BUSY = 8'd21;
 localparam logic [7:0] DROP_PARTIAL_OVERLAP = 8'd22;
 // PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for.
 localparam logic [7:0] DROP_BUFFER_FULL = 8'd23;
+// ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added.
+localparam logic [7:0] DROP_SCALE_MISMATCH = 8'd24;
 
 // fanin datagram, version 1.
 localparam int FANIN_HEADER_BYTES = 40;
@@ -293,7 +299,9 @@ typedef struct packed {
     logic [3:0] element_format;
     logic [7:0] detail;
     logic [15:0] destination;
-    logic [31:0] echo;
+    logic [7:0] scale;
+    logic [7:0] scale_next;
+    logic [15:0] echo;
     logic [31:0] checksum;
 } atp_header_t;
 

@@ -52,8 +52,12 @@
 #define FANIN_ATP_LEVEL_COUNT_MAX 4
 /* Most children of one switch: the bits of a word (ATP §3.4). */
 #define FANIN_ATP_FAN_IN_MAX 32
-/* Fixed32 counts units of one over this (ATP §3.8). */
+/* Fixed32 counts units of one over this where `scale` is 0 (ATP §3.8). */
 #define FANIN_ATP_SCALE 100000000
+/* `scale_next` of a worker that has no float to scale there. */
+#define FANIN_ATP_SCALE_CODE_NONE 1
+/* `scale` and `scale_next` of the smallest exponent in use; each further one is one more, up to 225 (ATP App. B.3). */
+#define FANIN_ATP_SCALE_CODE_MIN 2
 /* Packets that a worker may have out at the start (ATP §3.7). */
 #define FANIN_ATP_WINDOW_INITIAL 200
 /* First two bytes of every PANAMA datagram. */
@@ -146,7 +150,7 @@
 #define FANIN_ATP_KIND_PROBE_REPLY 5
 /* 32-bit two's complement, big-endian; sums wrap: integers, raw words. */
 #define FANIN_ATP_ELEMENT_FORMAT_INT32 0
-/* Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8). */
+/* Fixed point, big-endian: a float32 times ATP_SCALE, or times the power of two that `scale` stands for, rounded; sums saturate, and the two outermost values say so (ATP §3.8). */
 #define FANIN_ATP_ELEMENT_FORMAT_FIXED32 1
 /* IEEE binary32, big-endian: only the server adds them, after saturation. */
 #define FANIN_ATP_ELEMENT_FORMAT_FLOAT32 2
@@ -218,9 +222,11 @@
 #define FANIN_DROP_PARTIAL_OVERLAP 22
 /* PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for. */
 #define FANIN_DROP_BUFFER_FULL 23
+/* ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added. */
+#define FANIN_DROP_SCALE_MISMATCH 24
 /* Drop reasons, and a bit for each that is answered by a Refusal. */
-#define FANIN_DROP_COUNT 24
-#define FANIN_DROP_REFUSED 0x10ef80
+#define FANIN_DROP_COUNT 25
+#define FANIN_DROP_REFUSED 0x110ef80
 
 /* fanin datagram, version 1. */
 #define FANIN_HEADER_BYTES 40
@@ -304,7 +310,9 @@ struct atp_header {
     __u8 format_and_operator;
     __u8 detail;
     __u16 destination;
-    __u32 echo;
+    __u8 scale;
+    __u8 scale_next;
+    __u16 echo;
     __u32 checksum;
 };
 #define ATP_UNUSED_FLAGS_SHIFT 4

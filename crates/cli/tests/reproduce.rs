@@ -41,6 +41,9 @@ fn every_experiment_of_atp_runs_and_points_the_paper_s_way() {
     let shares = findings("fairness");
     let [first, second] = [1, 2].map(|column| last(&shares, 0, column));
     assert!((first - second).abs() < 0.15, "equal jobs get equal shares: {first} and {second}");
+    let scaling = findings("scaling");
+    let [fixed, dynamic] = [1, 2].map(|column| last(&scaling, 0, column));
+    assert!(dynamic > fixed, "large gradients pass faster at a scale of their own: {fixed} and {dynamic}");
     for file in ["fig13-throughput.csv", "fig13-throughput.svg", "fig13-in-network.svg", "fig10-loss.svg"] {
         assert!(std::fs::metadata(folder.join(file)).is_ok_and(|file| file.len() > 50), "{file}");
     }

@@ -17,6 +17,7 @@ fn scope() -> Scope {
         duplicates: 1,
         early_timeouts: 0,
         restarts: 0,
+        floats: false,
     }
 }
 
@@ -41,6 +42,12 @@ fn two_jobs_collide_on_one_slot() {
 #[test]
 fn a_switch_that_forgets_its_slots() {
     holds(&Scope { restarts: 1, early_timeouts: 1, chunks: 1, ..scope() }, 30_000);
+}
+
+/// The first chunk's sum leaves 32 bits; the second is sent at the scale that the first one's answer tells.
+#[test]
+fn a_scale_that_is_told() {
+    holds(&Scope { floats: true, window_max: 1, chunks: 3, ..scope() }, 10_000);
 }
 
 /// A worker in a rack and one beside the server: two levels.

@@ -9,8 +9,8 @@ fn no_checker_fails_on_2000_seeds() {
     let total = fanin_harness::atp::run(0..2_000).unwrap_or_else(|violation| panic!("{violation}"));
     println!("{total:?}");
     assert!(total.completed > 10_000, "the scenarios hardly do anything: {total:?}");
-    let Summary { whole, saturated, collisions, remapped, abandoned, cuts, lost, .. } = total;
-    let rare = [whole, saturated, collisions, remapped, abandoned, cuts, lost];
+    let Summary { whole, saturated, scaled, collisions, remapped, abandoned, cuts, lost, .. } = total;
+    let rare = [whole, saturated, scaled, collisions, remapped, abandoned, cuts, lost];
     let without = [total.set_up_again, total.replaced, total.in_part, total.declared, total.sources_lost];
     assert!(rare.iter().chain(&without).all(|&count| count > 100), "something hardly ever happens: {total:?}");
 }

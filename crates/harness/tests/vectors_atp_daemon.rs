@@ -450,6 +450,8 @@ fn probe_header(job_id: u32, job_token: u32, lane: u16, level: u8, child: u8) ->
         operator: Operator::Add,
         detail: 0,
         destination: RANK_ALL,
+        scale: 0,
+        scale_next: 0,
         echo: 0,
     }
 }

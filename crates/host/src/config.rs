@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fanin_control::registry::StragglerPolicy;
 use fanin_net::Blackhole;
+use fanin_protocol::atp::Scale;
 use fanin_protocol::switchml::{cheapest, relative_error};
 use fanin_wire::Accumulator;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES};
@@ -162,6 +163,9 @@ pub struct SessionConfig {
     pub on_peer_loss: OnPeerLoss,
     /// ATP: what is done about ranks that are late; `None`: they are waited for. All ranks say the same.
     pub stragglers: Option<StragglerPolicy>,
+    /// ATP: whether floats may be scaled otherwise than by 10^8 where sums often leave 32 bits. With one rank that says no they are
+    /// not.
+    pub atp_scale: Scale,
     /// ATP: takes the place of the lost worker of this rank in a job that goes on; `join_timeout` is then for the other ranks
     /// to call [`crate::Session::admit`].
     pub is_replacement: bool,
@@ -199,6 +203,7 @@ impl Default for SessionConfig {
             switch_name: None,
             on_peer_loss: OnPeerLoss::default(),
             stragglers: None,
+            atp_scale: Scale::default(),
             is_replacement: false,
         }
     }
@@ -226,6 +231,8 @@ impl SessionConfig {
         } else if self.algorithm != Algorithm::Atp && self.stragglers.is_some() {
             "a job of the algorithm switchml cannot go on without ranks that are late: use the algorithm atp, or leave \
              stragglers at `wait`"
+        } else if self.algorithm != Algorithm::Atp && self.atp_scale != Scale::Static {
+            "a job of the algorithm switchml agrees on scales anyway: use the algorithm atp, or leave atp_scale at `static`"
         } else if self.is_replacement && self.on_peer_loss != OnPeerLoss::Continue {
             "only a job that goes on without lost ranks has places to take: use the algorithm atp and on_peer_loss              `continue`, as its other ranks do"
         } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {

@@ -13,6 +13,7 @@ use fanin_protocol::DropReason;
 use fanin_protocol::atp::{self, Missing};
 use fanin_protocol::switchml::{BlockId, Submission, Tensors};
 use fanin_protocol::time::Time;
+use fanin_wire::atp::ElementFormat as AtpElementFormat;
 
 use crate::endpoint::{Endpoint, Event};
 use crate::session::Shared;
@@ -102,14 +103,18 @@ impl Tensors for Collectives {
 }
 
 impl atp::Tensors for Collectives {
-    fn write_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &mut [u8]) {
-        self.get(id).memory().write_unscaled_block(id, format, payload);
+    fn block_exponent(&mut self, id: BlockId) -> BlockExponent {
+        self.get(id).memory().block_exponent(id)
     }
 
-    fn read_block(&mut self, id: BlockId, format: fanin_wire::atp::ElementFormat, payload: &[u8]) {
+    fn write_block(&mut self, id: BlockId, format: AtpElementFormat, exponent: BlockExponent, payload: &mut [u8]) {
+        self.get(id).memory().write_atp_block(id, format, exponent, payload);
+    }
+
+    fn read_block(&mut self, id: BlockId, format: AtpElementFormat, exponent: BlockExponent, payload: &[u8]) {
         let missing = std::mem::take(&mut self.1);
         let collective = self.get(id);
-        collective.memory().read_unscaled_block(id, format, missing.count, payload);
+        collective.memory().read_atp_block(id, format, exponent, missing.count, payload);
         collective.count_block();
         if missing.count > 0 {
             collective.count_missing(&missing);

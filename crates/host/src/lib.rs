@@ -53,6 +53,7 @@ pub use element::Element;
 pub use error::{Error, ErrorKind};
 pub use fanin_control::registry::StragglerPolicy;
 pub use fanin_net::Blackhole;
+pub use fanin_protocol::atp::Scale;
 pub use fanin_shm::Leave;
 pub use fanin_wire::Accumulator;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};

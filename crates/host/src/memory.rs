@@ -100,14 +100,15 @@ impl Memory {
         }
     }
 
-    /// ATP's form: sums of floats as fixed point, or as they are.
-    pub fn write_unscaled_block(&self, id: BlockId, format: AtpElementFormat, payload: &mut [u8]) {
+    /// ATP's form: sums of floats as fixed point, in units of 10^-8 unless an exponent is given, or as they are.
+    pub fn write_atp_block(&self, id: BlockId, format: AtpElementFormat, exponent: BlockExponent, payload: &mut [u8]) {
         let block = self.input_block(id);
         match (format, self.data_type) {
             _ if self.encoding != Encoding::Float => self.write_words(block, payload),
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::write_f32(cast(block), payload),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::write_f16(cast(block), payload),
             (AtpElementFormat::Float32, _) => float_wire::write_bf16(cast(block), payload),
+            _ if exponent != BlockExponent::NOT_NEEDED => self.quantize(block, exponent, payload),
             (_, DataType::Float32) => static_fixed::quantize_f32(cast(block), payload),
             (_, DataType::Float16) => static_fixed::quantize_f16(cast(block), payload),
             (_, _) => static_fixed::quantize_bf16(cast(block), payload),
@@ -115,7 +116,14 @@ impl Memory {
     }
 
     /// ATP's form of a sum, which `missing` workers are not in: an average is that of the others.
-    pub fn read_unscaled_block(&self, id: BlockId, format: AtpElementFormat, missing: u16, payload: &[u8]) {
+    pub fn read_atp_block(
+        &self,
+        id: BlockId,
+        format: AtpElementFormat,
+        exponent: BlockExponent,
+        missing: u16,
+        payload: &[u8],
+    ) {
         if payload.is_empty() {
             return;
         }
@@ -126,6 +134,7 @@ impl Memory {
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, DataType::Float16) => float_wire::read_f16(payload, divisor, cast_mut(block)),
             (AtpElementFormat::Float32, _) => float_wire::read_bf16(payload, divisor, cast_mut(block)),
+            _ if exponent != BlockExponent::NOT_NEEDED => self.dequantize(payload, exponent, 0, divisor, block),
             (_, DataType::Float32) => static_fixed::dequantize_f32(payload, divisor, cast_mut(block)),
             (_, DataType::Float16) => static_fixed::dequantize_f16(payload, divisor, cast_mut(block)),
             (_, _) => static_fixed::dequantize_bf16(payload, divisor, cast_mut(block)),
@@ -154,7 +163,7 @@ impl Memory {
         match self.encoding {
             Encoding::Float if not_a_number => self.fill_nan(block),
             Encoding::Float if exponent == BlockExponent::NOT_NEEDED => return self.read_plain(payload, block),
-            Encoding::Float => self.dequantize(payload, exponent, shift, block),
+            Encoding::Float => self.dequantize(payload, exponent, shift, self.divisor, block),
             _ => self.read_words(payload, block),
         }
         true
@@ -217,8 +226,8 @@ impl Memory {
         }
     }
 
-    fn dequantize(&self, payload: &[u8], exponent: BlockExponent, shift: u8, block: &mut [u8]) {
-        let (f, divisor) = (self.scale(exponent), self.divisor);
+    fn dequantize(&self, payload: &[u8], exponent: BlockExponent, shift: u8, divisor: f32, block: &mut [u8]) {
+        let f = self.scale(exponent);
         match (self.scaled_format(), self.data_type) {
             (ElementFormat::Int32, DataType::Float32) => {
                 block_fixed::dequantize_f32(payload, f, divisor, cast_mut(block))

@@ -54,7 +54,7 @@ fn open_lane(
     let mut group = None;
     let endpoint = match &admission.assignment.atp {
         Some(atp) => {
-            let worker = atp_worker_config(admission, atp, place, lane);
+            let worker = atp_worker_config(config, admission, atp, place, lane);
             path::check_atp(&mut port, &waker, peer, &worker, config.rank, element_count)?;
             let resumed = admission.assignment.resumed.as_ref();
             let begin = resumed.map(|resumed| (resumed.boundary.chunks[usize::from(lane)], atp.tree.lost().count()));
@@ -129,7 +129,13 @@ fn prober(config: &SessionConfig, worker: &WorkerConfig) -> Prober {
     }
 }
 
-fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, lane: u16) -> atp::WorkerConfig {
+fn atp_worker_config(
+    config: &SessionConfig,
+    admission: &Admission,
+    job: &AtpAssignment,
+    place: Place,
+    lane: u16,
+) -> atp::WorkerConfig {
     let assignment = &admission.assignment;
     let window_max = assignment.slots_per_lane;
     atp::WorkerConfig {
@@ -143,6 +149,7 @@ fn atp_worker_config(admission: &Admission, job: &AtpAssignment, place: Place, l
         indexing: Indexing::Hash,
         element_count_max: assignment.element_count_max,
         window_max,
+        scale: config.atp_scale,
         congestion_control: CongestionControl::Aimd { window_initial: WINDOW_INITIAL.min(window_max), step: 1 },
         resend_timeout_initial: RESEND_TIMEOUT_INITIAL,
         resend_timeout_min: RESEND_TIMEOUT_MIN,

@@ -42,6 +42,8 @@ pub struct Stats {
     pub elements_overflowed: u64,
     /// ATP: of the contributions sent again, those as floats, because a sum left 32 bits.
     pub float_resends: u64,
+    /// ATP: sums of floats that came at another scale than 10^8.
+    pub blocks_scaled: u64,
     /// ATP: chunks whose slot had been another chunk's.
     pub slots_remapped: u64,
     /// ATP: times that a window was halved.
@@ -98,6 +100,7 @@ impl Stats {
         self.queries += lane.endpoint.queries;
         self.aggregates += lane.endpoint.aggregates;
         self.float_resends += lane.endpoint.float_resends;
+        self.blocks_scaled += lane.endpoint.blocks_scaled;
         self.slots_remapped += lane.endpoint.slots_remapped;
         self.sums_in_part += lane.endpoint.sums_in_part;
         self.window_cuts += lane.endpoint.window_cuts;

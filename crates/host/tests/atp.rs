@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{Path, World, collective};
 use fanin_control::client::{ClientConfig, ControlClient};
-use fanin_host::{CollectiveKind, DataType, Error, ErrorKind, ReduceOp, Session, SessionConfig};
+use fanin_host::{CollectiveKind, DataType, Error, ErrorKind, ReduceOp, Scale, Session, SessionConfig, Stats};
 use fanin_server::{ServerConfig, Standing};
 use fanin_switch::{Config, Daemon};
 
@@ -120,6 +120,50 @@ fn sums_that_leave_32_bits_and_what_is_no_number_come_as_floats() {
     }
     let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
     assert!(outcomes.iter().all(|(sums, _)| bits(sums) == bits(&outcomes[0].0)), "all ranks have the same bits");
+}
+
+/// Large gradients in windows of 8 chunks, 64 of them: what rank 0's stats say at the end, and the sums.
+fn large_gradients(scale_of: impl Fn(u16) -> Scale + Sync, loss: f64) -> Vec<(Vec<f32>, Stats)> {
+    World::on(Path::Atp, 3).run(
+        |config| SessionConfig {
+            element_count: Some(64),
+            slots_per_lane: Some(8),
+            lane_count: Some(1),
+            atp_scale: scale_of(config.rank),
+            loss: (loss > 0.0).then_some((loss, 5)),
+            ..config
+        },
+        |rank, session| {
+            let input: Vec<f32> = values(rank, 4096).iter().map(|value| value * 1e6).collect();
+            (sum(&session, &input).expect("completes"), session.stats())
+        },
+    )
+}
+
+#[test]
+fn large_gradients_are_scaled_by_what_they_ask_for() {
+    let inputs: Vec<Vec<f32>> = (0..3).map(|rank| values(rank, 4096)).collect();
+    for loss in [0.0, 0.02] {
+        let outcomes = large_gradients(|_| Scale::Dynamic, loss);
+        for (sums, stats) in &outcomes {
+            assert!(stats.blocks_scaled >= 40, "all but the first windows of 64: {stats:?}");
+            assert!(stats.float_resends > 0, "the first window leaves 32 bits: {stats:?}");
+            assert_eq!(sums, &outcomes[0].0, "all ranks have the same bits");
+            for (element, sum) in sums.iter().enumerate() {
+                let exact: f64 = inputs.iter().map(|input| f64::from(input[element] * 1e6)).sum();
+                assert!((f64::from(*sum) - exact).abs() <= 0.1, "element {element}: {sum} for {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_rank_with_the_static_scale_decides_for_all() {
+    let scale_of = |rank| if rank == 1 { Scale::Static } else { Scale::Dynamic };
+    for (_, stats) in large_gradients(scale_of, 0.0) {
+        assert_eq!(stats.blocks_scaled, 0, "{stats:?}");
+        assert!(stats.float_resends >= 64, "every chunk leaves 32 bits: {stats:?}");
+    }
 }
 
 /// Addresses of this test process alone, on loopback.

@@ -4,7 +4,7 @@
 use fanin_lab::world::{
     Contents, JobSpec, LinkSpec, PacketSize, Patience, Protocol, Topology, Workload, World, WorldSpec,
 };
-use fanin_protocol::atp::{CongestionControl, Indexing, Tree, WorkerCounters};
+use fanin_protocol::atp::{CongestionControl, Indexing, Scale, Tree, WorkerCounters};
 use fanin_protocol::time::{Span, Time};
 
 const WORKERS: usize = 4;
@@ -41,6 +41,7 @@ fn run(chunks: u32, late: Span, loss_ppm: u32) -> Outcome {
         congestion_control: CongestionControl::Aimd { window_initial: 200, step: 1 },
         indexing: Indexing::Hash,
         own_slots: None,
+        scale: Scale::Static,
     };
     let workload = Workload::Training { model_chunks: chunks, compute, jitter_ppm, rounds: ROUNDS };
     let hosts = (0..WORKERS).collect();

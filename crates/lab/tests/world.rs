@@ -4,7 +4,7 @@
 use fanin_lab::world::{
     Contents, JobSpec, LinkSpec, PacketSize, Patience, Protocol, Topology, Workload, World, WorldSpec,
 };
-use fanin_protocol::atp::{CongestionControl, Indexing, Tree};
+use fanin_protocol::atp::{CongestionControl, Indexing, Scale, Tree};
 use fanin_protocol::time::{Span, Time};
 
 const WORKERS: usize = 4;
@@ -46,6 +46,7 @@ fn atp() -> Protocol {
         congestion_control: CongestionControl::Aimd { window_initial: 32, step: 5 },
         indexing: Indexing::Hash,
         own_slots: None,
+        scale: Scale::Static,
     }
 }
 

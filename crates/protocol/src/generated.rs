@@ -102,11 +102,15 @@ pub enum DropReason {
     ///
     /// Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more.
     BufferFull = 23,
+    /// ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added.
+    ///
+    /// All workers of a job take the scale from the same answers: update fanin on the hosts that run an older version.
+    ScaleMismatch = 24,
 }
 
 impl DropReason {
     /// Number of reasons: the length of a table with one entry for each.
-    pub const COUNT: usize = 24;
+    pub const COUNT: usize = 25;
 
     /// Every reason, in the order of its code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -134,6 +138,7 @@ impl DropReason {
         Self::SlotBusy,
         Self::PartialOverlap,
         Self::BufferFull,
+        Self::ScaleMismatch,
     ];
 
     /// Code in a Refusal's `detail`; from 0, without gaps, so it is also the position in [`Self::ALL`].
@@ -168,6 +173,7 @@ impl DropReason {
             21 => Some(Self::SlotBusy),
             22 => Some(Self::PartialOverlap),
             23 => Some(Self::BufferFull),
+            24 => Some(Self::ScaleMismatch),
             _ => None,
         }
     }
@@ -185,6 +191,7 @@ impl DropReason {
                 | Self::CollectiveMismatch
                 | Self::ElementCountMismatch
                 | Self::JobDraining
+                | Self::ScaleMismatch
         )
     }
 
@@ -215,6 +222,7 @@ impl DropReason {
             Self::SlotBusy => "slot_busy",
             Self::PartialOverlap => "partial_overlap",
             Self::BufferFull => "buffer_full",
+            Self::ScaleMismatch => "scale_mismatch",
         }
     }
 
@@ -262,6 +270,9 @@ impl DropReason {
             }
             Self::BufferFull => {
                 "PANAMA: the switch's buffers are full, and the packet is not the one that its tree waits for."
+            }
+            Self::ScaleMismatch => {
+                "ATP: the packet's floats are scaled by another power of two than the chunk's others; they were not added."
             }
         }
     }
@@ -324,6 +335,9 @@ impl DropReason {
             }
             Self::BufferFull => {
                 "Normal for a moment after a job has joined. Many mean workers that do not keep to `cwnd_cap`, or too little memory: give the switch more."
+            }
+            Self::ScaleMismatch => {
+                "All workers of a job take the scale from the same answers: update fanin on the hosts that run an older version."
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The end of a stream is lost: nothing behind it shows that, so the timer has to find all of it.
 
+use fanin_numeric::BlockExponent;
 use fanin_protocol::atp::{
-    CongestionControl, Indexing, Server, ServerConfig, SetUp, Tensors, Tree, Worker, WorkerConfig,
+    CongestionControl, Indexing, Scale, Server, ServerConfig, SetUp, Tensors, Tree, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
@@ -15,11 +16,11 @@ const TIMEOUT_MIN: Span = Span::from_ms(2);
 struct Ones;
 
 impl Tensors for Ones {
-    fn write_block(&mut self, _: BlockId, _: ElementFormat, payload: &mut [u8]) {
+    fn write_block(&mut self, _: BlockId, _: ElementFormat, _: BlockExponent, payload: &mut [u8]) {
         payload.copy_from_slice(&1u32.to_be_bytes());
     }
 
-    fn read_block(&mut self, _: BlockId, _: ElementFormat, payload: &[u8]) {
+    fn read_block(&mut self, _: BlockId, _: ElementFormat, _: BlockExponent, payload: &[u8]) {
         assert_eq!(payload, 1u32.to_be_bytes(), "the sum of one worker");
     }
 }
@@ -60,6 +61,7 @@ impl Pair {
             indexing: Indexing::Hash,
             element_count_max: 1,
             window_max: CHUNKS,
+            scale: Scale::Dynamic,
             congestion_control: CongestionControl::Off,
             resend_timeout_initial: Span::from_ms(20),
             resend_timeout_min: TIMEOUT_MIN,
@@ -74,6 +76,7 @@ impl Pair {
             window_max: CHUNKS,
             element_count_max: 1,
             stragglers: None,
+            overflow_often: 0,
         };
         let worker = Worker::starting_at(worker, position, 0);
         Pair { worker, server: Server::new(server), now: Time::ZERO }

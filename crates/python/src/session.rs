@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fanin_host::{
-    Accumulator, Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request,
+    Accumulator, Algorithm, CollectiveKind, DataType, ElementFormat, Leave, OnPeerLoss, ReduceOp, Request, Scale,
     SessionConfig, StragglerPolicy, Transport, WireFormat,
 };
 use pyo3::prelude::*;
@@ -46,6 +46,7 @@ impl Session {
         wire_format = "fanin", transport = "auto", host_key = None, loss = 0.0, loss_seed = 0, spin_us = None,
         multicast = true, algorithm = "switchml", own_server = None, switch_name = None,
         on_peer_loss = "fail", stragglers = "wait", replace = false, accumulator = None, tolerance = None,
+        atp_scale = "static",
     ))]
     #[allow(clippy::too_many_arguments)]
     fn connect(
@@ -78,6 +79,7 @@ impl Session {
         replace: bool,
         accumulator: Option<&str>,
         tolerance: Option<f64>,
+        atp_scale: &str,
     ) -> PyResult<Session> {
         let config = SessionConfig {
             controller: controller.clone(),
@@ -107,6 +109,7 @@ impl Session {
             is_replacement: replace,
             accumulator: accumulator.map(parse_accumulator).transpose()?,
             tolerance,
+            atp_scale: parse_atp_scale(atp_scale)?,
             ..SessionConfig::default()
         };
         let inner = connect_interruptibly(py, config)?;
@@ -402,6 +405,14 @@ fn parse_on_peer_loss(name: &str) -> PyResult<OnPeerLoss> {
         "fail" => Ok(OnPeerLoss::Fail),
         "continue" => Ok(OnPeerLoss::Continue),
         _ => Err(invalid(format!("unknown on_peer_loss {name:?}; one of fail, continue"))),
+    }
+}
+
+fn parse_atp_scale(name: &str) -> PyResult<Scale> {
+    match name {
+        "static" => Ok(Scale::Static),
+        "dynamic" => Ok(Scale::Dynamic),
+        _ => Err(invalid(format!("unknown atp_scale {name:?}; one of static, dynamic"))),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fanin_control::proto;
 use fanin_control::registry::{Assignment, AtpAssignment, StragglerPolicy};
-use fanin_protocol::atp::{Server, ServerConfig, Stragglers, Tree};
+use fanin_protocol::atp::{OVERFLOW_OFTEN, Server, ServerConfig, Stragglers, Tree};
 use fanin_protocol::time::Span;
 
 /// Sums that a job with a policy for late workers keeps at a server: how far the others get ahead of the last one.
@@ -136,6 +136,7 @@ impl ServedJob {
             window_max: self.window_max,
             element_count_max: self.element_count_max,
             stragglers: self.stragglers,
+            overflow_often: OVERFLOW_OFTEN,
         })
     }
 }

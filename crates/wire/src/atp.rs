@@ -11,8 +11,8 @@ use crate::generated::{
     ATP_ELEMENT_COUNT_OFFSET, ATP_ELEMENT_FORMAT_MASK, ATP_FAN_IN_0_OFFSET, ATP_FLAGS_OFFSET,
     ATP_FORMAT_AND_OPERATOR_OFFSET, ATP_HEADER_BYTES, ATP_IS_SATURATED_MASK, ATP_JOB_ID_OFFSET, ATP_JOB_TOKEN_OFFSET,
     ATP_KIND_OFFSET, ATP_LANE_OFFSET, ATP_LEVEL_COUNT_MAX, ATP_LEVEL_OFFSET, ATP_MAGIC, ATP_MAGIC_OFFSET,
-    ATP_OPERATOR_SHIFT, ATP_RESEND_MASK, ATP_SLOT_INDEX_NEXT_OFFSET, ATP_SLOT_INDEX_OFFSET, ATP_VERSION_OFFSET,
-    ATP_WORKER_RANK_OFFSET, Operator, VERSION,
+    ATP_OPERATOR_SHIFT, ATP_RESEND_MASK, ATP_SCALE_NEXT_OFFSET, ATP_SCALE_OFFSET, ATP_SLOT_INDEX_NEXT_OFFSET,
+    ATP_SLOT_INDEX_OFFSET, ATP_VERSION_OFFSET, ATP_WORKER_RANK_OFFSET, Operator, VERSION,
 };
 use crate::{ParseError, put, u16_at, u32_at};
 
@@ -73,8 +73,13 @@ pub struct Header {
     pub detail: u8,
     /// Rank that receives the payload of the Parameter, or `RANK_ALL`.
     pub destination: u16,
+    /// Of Fixed32 elements: 0 for units of 10^-8, else the code of the exponent.
+    pub scale: u8,
+    /// Fragment: the code of the largest exponent one window further on, as far as the packet's workers know it. Parameter:
+    /// `scale` there.
+    pub scale_next: u8,
     /// Not used yet.
-    pub echo: u32,
+    pub echo: u16,
 }
 
 impl ElementFormat {
@@ -144,7 +149,9 @@ impl Header {
             operator: Operator::try_from(codes >> ATP_OPERATOR_SHIFT).map_err(|_| ParseError::BadOperator)?,
             detail: bytes[ATP_DETAIL_OFFSET],
             destination: u16_at(bytes, ATP_DESTINATION_OFFSET),
-            echo: u32_at(bytes, ATP_ECHO_OFFSET),
+            scale: bytes[ATP_SCALE_OFFSET],
+            scale_next: bytes[ATP_SCALE_NEXT_OFFSET],
+            echo: u16_at(bytes, ATP_ECHO_OFFSET),
         })
     }
 
@@ -182,6 +189,8 @@ impl Header {
         bytes[ATP_FORMAT_AND_OPERATOR_OFFSET] = self.element_format as u8 | (self.operator as u8) << ATP_OPERATOR_SHIFT;
         bytes[ATP_DETAIL_OFFSET] = self.detail;
         put(bytes, ATP_DESTINATION_OFFSET, self.destination.to_be_bytes());
+        bytes[ATP_SCALE_OFFSET] = self.scale;
+        bytes[ATP_SCALE_NEXT_OFFSET] = self.scale_next;
         put(bytes, ATP_ECHO_OFFSET, self.echo.to_be_bytes());
         put(bytes, ATP_CHECKSUM_OFFSET, [0; 4]);
     }
@@ -235,7 +244,9 @@ mod tests {
             operator: Operator::Add,
             detail: 9,
             destination: 0xffff,
-            echo: 0x1112_1314,
+            scale: 0x11,
+            scale_next: 0x12,
+            echo: 0x1314,
         }
     }
 

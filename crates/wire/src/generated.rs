@@ -77,8 +77,14 @@ pub const ATP_LEVEL_COUNT_MAX: u8 = 4;
 /// Most children of one switch: the bits of a word (ATP §3.4).
 pub const ATP_FAN_IN_MAX: u8 = 32;
 
-/// Fixed32 counts units of one over this (ATP §3.8).
+/// Fixed32 counts units of one over this where `scale` is 0 (ATP §3.8).
 pub const ATP_SCALE: u32 = 100000000;
+
+/// `scale_next` of a worker that has no float to scale there.
+pub const ATP_SCALE_CODE_NONE: u8 = 1;
+
+/// `scale` and `scale_next` of the smallest exponent in use; each further one is one more, up to 225 (ATP App. B.3).
+pub const ATP_SCALE_CODE_MIN: u8 = 2;
 
 /// Packets that a worker may have out at the start (ATP §3.7).
 pub const ATP_WINDOW_INITIAL: u32 = 200;
@@ -494,7 +500,7 @@ impl core::fmt::Display for AtpKind {
 pub enum AtpElementFormat {
     /// 32-bit two's complement, big-endian; sums wrap: integers, raw words.
     Int32 = 0,
-    /// Fixed point, big-endian: a float32 times ATP_SCALE, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
+    /// Fixed point, big-endian: a float32 times ATP_SCALE, or times the power of two that `scale` stands for, rounded; sums saturate, and the two outermost values say so (ATP §3.8).
     Fixed32 = 1,
     /// IEEE binary32, big-endian: only the server adds them, after saturation.
     Float32 = 2,
@@ -956,8 +962,14 @@ pub const ATP_DETAIL_OFFSET: usize = 53;
 /// Where `destination`, u16, lies. Rank that is sent the payload of the Parameter; the others get a header only. RANK_ALL: every rank.
 pub const ATP_DESTINATION_OFFSET: usize = 54;
 
-/// Where `echo`, u32, lies. Sent as 0, not changed by switches: room for extensions without a new version.
-pub const ATP_ECHO_OFFSET: usize = 56;
+/// Where `scale`, u8, lies. Of a chunk of floats: 0 where Fixed32 counts units of 1/ATP_SCALE, else the chunk's exponent m, sent as m - BLOCK_EXPONENT_MIN + ATP_SCALE_CODE_MIN: f is that of block fixed point (spec/NUMERICS.md). Equal in all of a chunk's packets.
+pub const ATP_SCALE_OFFSET: usize = 56;
+
+/// Where `scale_next`, u8, lies. Fragment: the exponent of the sender's chunk one window further on, coded as `scale`; 0: not known yet; ATP_SCALE_CODE_NONE: nothing to scale; 255: not finite. Switches and server keep the largest, but 0 above all (ATP App. B.3). Parameter: `scale` of that chunk.
+pub const ATP_SCALE_NEXT_OFFSET: usize = 57;
+
+/// Where `echo`, u16, lies. Sent as 0, not changed by switches: room for extensions without a new version.
+pub const ATP_ECHO_OFFSET: usize = 58;
 
 /// Where `checksum`, u32, lies. CRC-32C (Castagnoli) of the whole UDP payload with this field taken as zero.
 pub const ATP_CHECKSUM_OFFSET: usize = 60;

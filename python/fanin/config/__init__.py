@@ -185,6 +185,14 @@ class Config:
         "that are left, or what is given. skip: the same, and who is late is not waited for in the rest of that "
         "collective. All ranks say the same.",
     )
+    atp_scale: str = _option(
+        "static",
+        _choice("static", "dynamic"),
+        "static or dynamic",
+        "With atp: by what floats are multiplied before switches add them. static: 10^8, and what leaves 32 bits is "
+        "summed again as floats. dynamic: where that happens often, the power of two that the next gradients ask for "
+        "(ATP B.3). One rank with static decides for all.",
+    )
     accumulator: str | None = _option(
         None,
         _choice("block-fixed", "static-fixed", "fpisa", "fpisa-a", "log-table", "ieee", "exact"),

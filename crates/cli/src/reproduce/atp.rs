@@ -25,6 +25,8 @@ pub enum Name {
     Fairness,
     /// Sums that leave 32 bits (§5.3, Table 1).
     Overflow,
+    /// Large gradients, at 10^8 and at scales that workers agree on (App. B.3).
+    Scaling,
 }
 
 impl Paper for Name {
@@ -39,6 +41,7 @@ impl Paper for Name {
             Name::Fig15 => Experiment::Fig15,
             Name::Fairness => Experiment::Fairness,
             Name::Overflow => Experiment::Overflow,
+            Name::Scaling => Experiment::Scaling,
             Name::Fig16 => return fig16::run(options.parameters.as_deref(), options.is_quick),
         };
         simulated.run(options)

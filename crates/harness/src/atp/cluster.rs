@@ -62,6 +62,8 @@ pub struct Summary {
     pub chunks: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Chunks summed at another scale than 10^8.
+    pub scaled: u64,
     /// Fragments that met another chunk in their slot.
     pub collisions: u64,
     /// Chunks whose slot was replaced.
@@ -93,6 +95,7 @@ impl std::ops::AddAssign for Summary {
         self.whole += other.whole;
         self.chunks += other.chunks;
         self.saturated += other.saturated;
+        self.scaled += other.scaled;
         self.collisions += other.collisions;
         self.remapped += other.remapped;
         self.abandoned += other.abandoned;
@@ -504,6 +507,7 @@ impl Cluster {
             self.summary.whole += server.counters().chunks_whole;
             self.summary.chunks += server.counters().chunks;
             self.summary.saturated += server.counters().saturated;
+            self.summary.scaled += server.counters().scaled;
             self.summary.in_part += server.counters().completed_in_part;
         }
         self.summary.lost = self.links.values().map(|link| link.counters().lost).sum();
@@ -542,6 +546,7 @@ fn server_config(job: &JobPlan, lane: u16, slot_count: u16) -> ServerConfig {
         window_max: job.window_max,
         element_count_max: ELEMENT_COUNT_MAX,
         stragglers: job.stragglers,
+        overflow_often: job.overflow_often,
     }
 }
 
@@ -557,6 +562,7 @@ fn worker_config(job: &JobPlan, rank: u16, lane: u16, slot_count: u16) -> Worker
         indexing: job.indexing,
         element_count_max: ELEMENT_COUNT_MAX,
         window_max: job.window_max,
+        scale: job.scale,
         congestion_control: job.congestion_control,
         resend_timeout_initial: RESEND_TIMEOUTS[0],
         resend_timeout_min: RESEND_TIMEOUTS[1],

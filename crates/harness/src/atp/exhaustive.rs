@@ -7,9 +7,10 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use fanin_numeric::{BlockExponent, block_fixed, static_fixed};
 use fanin_protocol::atp::{
-    CongestionControl, Context, Event, Indexing, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tensors, Tree,
-    Verdict, Worker, WorkerConfig,
+    CongestionControl, Context, Event, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors,
+    Tree, Verdict, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
@@ -45,6 +46,8 @@ pub struct Scope {
     pub early_timeouts: u8,
     /// Times that the switches may lose all their slots.
     pub restarts: u8,
+    /// Numbers that 32 bits do not hold at 10^8, so that all but the first window's chunks are sent at a scale of their own.
+    pub floats: bool,
 }
 
 /// Explores all states of a scope.
@@ -192,16 +195,45 @@ impl Ledger {
     fn word(&self, rank: u16, block: u32) -> u32 {
         (block + 1 + 3 * u32::from(self.job)) << (8 * rank)
     }
+
+    /// Those of all ranks but the first are out of 32 bits at 10^8.
+    fn float(&self, rank: u16, block: u32) -> f32 {
+        self.word(rank, block) as f32 + 0.5
+    }
 }
 
 impl Tensors for Ledger {
-    fn write_block(&mut self, id: BlockId, _: ElementFormat, payload: &mut [u8]) {
-        payload.copy_from_slice(&self.word(self.rank, id.block).to_be_bytes());
+    fn block_exponent(&mut self, id: BlockId) -> BlockExponent {
+        block_fixed::exponent_f32(&[self.float(self.rank, id.block)])
     }
 
-    fn read_block(&mut self, id: BlockId, _: ElementFormat, payload: &[u8]) {
+    fn write_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &mut [u8]) {
+        let value = self.float(self.rank, id.block);
+        match format {
+            ElementFormat::Int32 => payload.copy_from_slice(&self.word(self.rank, id.block).to_be_bytes()),
+            ElementFormat::Float32 => payload.copy_from_slice(&value.to_be_bytes()),
+            ElementFormat::Fixed32 if exponent == BlockExponent::NOT_NEEDED => {
+                static_fixed::quantize_f32(&[value], payload);
+            }
+            ElementFormat::Fixed32 => {
+                block_fixed::quantize_f32(&[value], block_fixed::scale(exponent, self.workers), payload);
+            }
+        }
+    }
+
+    fn read_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &[u8]) {
         let sum: u32 = (0..self.workers).map(|rank| self.word(rank, id.block)).sum();
-        self.wrong |= payload != sum.to_be_bytes() || self.received & 1 << id.block != 0;
+        let floats: f32 = (0..self.workers).map(|rank| self.float(rank, id.block)).sum();
+        // Exact at every power of two that these numbers ask for.
+        let is_right = match format {
+            ElementFormat::Int32 => payload == sum.to_be_bytes(),
+            ElementFormat::Float32 => payload == floats.to_be_bytes(),
+            ElementFormat::Fixed32 => {
+                let units = block_fixed::scale(exponent, self.workers) * floats;
+                exponent != BlockExponent::NOT_NEEDED && payload == (units as i32).to_be_bytes()
+            }
+        };
+        self.wrong |= !is_right || self.received & 1 << id.block != 0;
         self.received |= 1 << id.block;
     }
 }
@@ -495,6 +527,7 @@ fn server(scope: &Scope, job: u8) -> Server {
         window_max: scope.window_max,
         element_count_max: 1,
         stragglers: None,
+        overflow_often: 1,
     })
 }
 
@@ -510,6 +543,7 @@ fn lane(scope: &Scope, job: u8, rank: u16, switch: u8) -> Lane {
         indexing: Indexing::Hash,
         element_count_max: 1,
         window_max: scope.window_max,
+        scale: if scope.floats { Scale::Dynamic } else { Scale::Static },
         congestion_control: CongestionControl::Off,
         resend_timeout_initial: Span::from_ns(1),
         resend_timeout_min: Span::from_ns(1),
@@ -525,7 +559,7 @@ fn lane(scope: &Scope, job: u8, rank: u16, switch: u8) -> Lane {
         receivers: Participants::Everyone,
         operator: Operator::Add,
         element_format: FaninFormat::Int32,
-        scaled: false,
+        scaled: scope.floats,
     });
     let ledger = Ledger { job, rank, workers: scope.tree.worker_count(), received: 0, wrong: false };
     Lane { worker, ledger, switch }

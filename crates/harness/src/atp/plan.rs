@@ -1,7 +1,7 @@
 //! What a scenario is made of.
 
 use fanin_link::{LinkConfig, Random};
-use fanin_protocol::atp::{CongestionControl, Indexing, Stragglers, Tree, Way};
+use fanin_protocol::atp::{CongestionControl, Indexing, OVERFLOW_OFTEN, Scale, Stragglers, Tree, Way};
 use fanin_protocol::stream::{Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::{ElementFormat, Operator};
@@ -29,6 +29,12 @@ pub struct JobPlan {
     pub window_max: u32,
     /// How windows follow the network.
     pub congestion_control: CongestionControl,
+    /// Whether workers ask for scales.
+    pub scale: Scale,
+    /// Overflows among 64 sums from which on they get them.
+    pub overflow_often: u8,
+    /// Most numbers that are summed are below this.
+    pub magnitude: f32,
     /// How chunks are spread over slots.
     pub indexing: Indexing,
     /// What every lane of every worker submits, in order.
@@ -92,6 +98,8 @@ impl Scenario {
             let mut random = Random::new(seed ^ 0x10_55);
             jobs.iter_mut().for_each(|job| lose_and_be_late(&mut random, job));
         }
+        let mut random = Random::new(seed ^ 0x5ca1e);
+        jobs.iter_mut().for_each(|job| scale(&mut random, job));
         Scenario {
             seed,
             jobs,
@@ -111,7 +119,9 @@ impl Scenario {
         let mut random = Random::new(seed ^ 0x5a1);
         let job_count = *random.choose(&[1, 1, 2]);
         let plan = |number| JobPlan { death: None, ..job(&mut random, number, false, CONTRIBUTIONS_AIM_SMALL) };
-        let jobs = (0..job_count).map(plan).collect();
+        let mut jobs: Vec<JobPlan> = (0..job_count).map(plan).collect();
+        let mut scales = Random::new(seed ^ 0x5ca1e);
+        jobs.iter_mut().for_each(|job| scale(&mut scales, job));
         Scenario {
             seed,
             jobs,
@@ -175,11 +185,21 @@ fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> 
         collectives,
         skew_max: if calm || random.flip() { Span::ZERO } else { random.span_up_to(Span::from_ms(3)) },
         death,
+        scale: Scale::Static,
+        overflow_often: OVERFLOW_OFTEN,
+        magnitude: 0.1,
         goes_on_after: None,
         replacement: None,
         stragglers: None,
         pause: None,
     }
+}
+
+/// Jobs whose gradients want a scale of their own, some of which do not get it.
+fn scale(random: &mut Random, job: &mut JobPlan) {
+    job.scale = if random.chance(700_000) { Scale::Dynamic } else { Scale::Static };
+    job.overflow_often = *random.choose(&[0, 1, OVERFLOW_OFTEN]);
+    job.magnitude = *random.choose(&[0.1, 0.1, 40.0, 1e6]);
 }
 
 /// Jobs that go on without a worker, for good or for a while.

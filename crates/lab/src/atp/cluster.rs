@@ -1,6 +1,6 @@
 //! What all experiments of the paper have in common: links, packets, windows.
 
-use fanin_protocol::atp::{CongestionControl, Indexing, Tree};
+use fanin_protocol::atp::{CongestionControl, Indexing, Scale, Tree};
 use fanin_protocol::time::{Span, Time};
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,7 @@ impl Cluster {
             congestion_control: self.congestion_control(),
             indexing: Indexing::Hash,
             own_slots: None,
+            scale: Scale::Static,
         };
         self.job(protocol, hosts, self.atp_packet, workload)
     }
@@ -97,6 +98,7 @@ impl Cluster {
             congestion_control: CongestionControl::Fixed { window: slots },
             indexing: Indexing::Linear,
             own_slots: Some(slots as u16),
+            scale: Scale::Static,
         };
         self.job(protocol, hosts, self.atp_packet, workload)
     }

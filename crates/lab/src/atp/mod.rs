@@ -5,10 +5,12 @@
 mod cluster;
 mod congestion;
 mod fairness;
+mod gradients;
 mod hashing;
 mod loss;
 mod overflow;
 mod recorded;
+mod scaling;
 mod sharing;
 mod traffic;
 
@@ -40,6 +42,8 @@ pub enum Experiment {
     Fairness,
     /// §5.3, Table 1.
     Overflow,
+    /// App. B.3.
+    Scaling,
 }
 
 /// How to run it.
@@ -78,7 +82,7 @@ macro_rules! run {
 
 impl Experiment {
     /// All of them, in the order of the paper.
-    pub const ALL: [Experiment; 7] = [
+    pub const ALL: [Experiment; 8] = [
         Experiment::Traffic,
         Experiment::Fig10,
         Experiment::Fig13,
@@ -86,6 +90,7 @@ impl Experiment {
         Experiment::Fig15,
         Experiment::Fairness,
         Experiment::Overflow,
+        Experiment::Scaling,
     ];
 
     /// Its name on the command line, and of its file.
@@ -98,6 +103,7 @@ impl Experiment {
             Experiment::Fig15 => "fig15",
             Experiment::Fairness => "fairness",
             Experiment::Overflow => "overflow",
+            Experiment::Scaling => "scaling",
         }
     }
 
@@ -111,6 +117,7 @@ impl Experiment {
             Experiment::Fig15 => include_str!("../../../../experiments/atp/fig15.toml"),
             Experiment::Fairness => include_str!("../../../../experiments/atp/fairness.toml"),
             Experiment::Overflow => include_str!("../../../../experiments/atp/overflow.toml"),
+            Experiment::Scaling => include_str!("../../../../experiments/atp/scaling.toml"),
         }
     }
 
@@ -126,6 +133,7 @@ impl Experiment {
             Experiment::Fig14 => run!(hashing::Setting, self, options),
             Experiment::Fig15 => run!(congestion::Setting, self, options),
             Experiment::Fairness => run!(fairness::Setting, self, options),
+            Experiment::Scaling => run!(scaling::Setting, self, options),
             Experiment::Overflow => {
                 let recordings = options.gradients.iter().map(|path| Recording::read(path));
                 let recordings: Vec<Recording> = recordings.collect::<anyhow::Result<_>>()?;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use fanin_link::Random;
-use fanin_protocol::time::{Span, Time};
+use fanin_protocol::atp::Scale;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{BLOCK_ELEMENTS, Cluster, one_switch};
+use super::cluster::{BLOCK_ELEMENTS, Cluster};
+use super::gradients::Run;
 use crate::findings::{Findings, Plot, Row, Sheet};
 use crate::recording::Recording;
-use crate::world::{Contents, JobSpec, Topology, Workload};
 
 /// Fixed point counts units of one over this.
 pub(super) const SCALE: f64 = fanin_wire::generated::ATP_SCALE as f64;
@@ -108,21 +108,10 @@ impl Setting {
     /// Gbit/s of sums at a worker, chunks that came as floats, packet arrivals. `gradients`: by worker, elements of its
     /// tensor, a whole number of blocks.
     pub(super) fn measure(&self, gradients: Arc<Vec<Vec<f32>>>) -> anyhow::Result<(f64, u64, u64)> {
-        let server = gradients.len();
-        let mut world = self.cluster.world(Topology::one_switch(server + 1), self.slots, self.seed);
-        let workload = Workload::Training {
-            model_chunks: (gradients[0].len() / usize::from(BLOCK_ELEMENTS)) as u32,
-            compute: Span::ZERO,
-            jitter_ppm: 0,
-            rounds: self.rounds,
-        };
-        let tree = one_switch(server as u16)?;
-        let job = self.cluster.atp_job(tree, (0..server).collect(), server, workload);
-        world.add_job(JobSpec { contents: Contents::Gradients(gradients), ..job })?;
-        world.run_to_the_end(Time::ZERO + Span::from_ms(600_000))?;
-        let round = world.progress(0)[0].round_ns(0).ok_or_else(|| anyhow::anyhow!("`rounds` must be 2 or more"))?;
-        let gbps = world.taken_bytes(0) * 8.0 / f64::from(self.rounds) / round;
-        Ok((gbps, world.float_blocks(0), world.hops()))
+        let Setting { cluster, slots, seed, rounds, .. } = self;
+        let (slots, seed, rounds) = (*slots, *seed, *rounds);
+        let run = Run { cluster, slots, seed, rounds, scale: Scale::Static, gradients };
+        run.measure().map(|measured| (measured.gbps, measured.float_blocks, measured.hops))
     }
 
     /// Small gradients, and in some chunks one that is too large for a sum of all ranks.

@@ -1,6 +1,8 @@
 //! What a job is made from.
 
-use fanin_protocol::atp::{CongestionControl, Indexing, Server, ServerConfig, Tree, WorkerConfig};
+use fanin_protocol::atp::{
+    CongestionControl, Indexing, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Tree, WorkerConfig,
+};
 use fanin_protocol::stream::{Participants, Shape, Submission};
 use fanin_protocol::switchml::WireFormat;
 use fanin_protocol::time::{Span, Time};
@@ -29,6 +31,8 @@ pub enum Protocol {
         indexing: Indexing,
         /// Slots that this job has to itself; without, it shares those of all jobs.
         own_slots: Option<u16>,
+        /// Whether gradients may be scaled otherwise than by 10^8.
+        scale: Scale,
     },
     /// SwitchML with slots of its own.
     Static {
@@ -151,6 +155,7 @@ pub(super) fn server(spec: &JobSpec, id: u32, slot_count: u16, element_count_max
         window_max: *window_max,
         element_count_max,
         stragglers: None,
+        overflow_often: OVERFLOW_OFTEN,
     };
     Some(Server::new(config))
 }
@@ -166,7 +171,7 @@ pub(super) fn endpoint(
     patience: &Patience,
 ) -> Endpoint {
     let worker = match &job.spec.protocol {
-        Protocol::Atp { tree, window_max, congestion_control, indexing, .. } => {
+        Protocol::Atp { tree, window_max, congestion_control, indexing, scale, .. } => {
             Worker::Atp(Box::new(atp::Worker::new(WorkerConfig {
                 job_id: job.id,
                 job_token: job.id,
@@ -178,6 +183,7 @@ pub(super) fn endpoint(
                 indexing: *indexing,
                 element_count_max,
                 window_max: *window_max,
+                scale: *scale,
                 congestion_control: *congestion_control,
                 resend_timeout_initial: patience.initial,
                 resend_timeout_min: patience.min,
@@ -211,6 +217,8 @@ pub(super) fn endpoint(
         blocks: 0,
         wrong: 0,
         float_blocks: 0,
+        scaled_blocks: 0,
+        error_max: 0.0,
     };
     Endpoint { job: number, rank, lane, host: job.spec.hosts[usize::from(rank)], worker, memory, wakes_at: None }
 }

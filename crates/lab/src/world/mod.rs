@@ -343,6 +343,17 @@ impl World {
         self.endpoints[self.jobs[job].endpoint(0, 0)].memory.float_blocks
     }
 
+    /// Blocks that rank 0 of a job took at another scale than 10^8.
+    pub fn scaled_blocks(&self, job: usize) -> u64 {
+        self.endpoints[self.jobs[job].endpoint(0, 0)].memory.scaled_blocks
+    }
+
+    /// Largest difference that a sum of gradients has had from the exact one, as a share of the largest number that any rank has in
+    /// its block.
+    pub fn error_max(&self, job: usize) -> f64 {
+        self.endpoints[self.jobs[job].endpoint(0, 0)].memory.error_max
+    }
+
     /// Counters of a switch's ATP program.
     pub fn switch_counters(&self, switch: usize) -> &atp::SwitchCounters {
         self.switches[switch].atp.counters()

@@ -6,6 +6,7 @@
 mod index;
 mod missing;
 mod probe;
+mod scale;
 mod server;
 mod switch;
 mod tree;
@@ -14,7 +15,8 @@ mod worker;
 pub use index::{Indexing, rehash};
 pub use missing::Missing;
 pub use probe::{answers_probe, write_probe};
-pub use server::{Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
+pub use scale::Scale;
+pub use server::{OVERFLOW_OFTEN, Server, ServerConfig, ServerCounters, Stragglers, Transmit, refuse_stray};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict, without_payload,
 };

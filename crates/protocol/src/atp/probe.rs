@@ -27,6 +27,8 @@ pub fn write_probe(config: &WorkerConfig, element_count: u16, attempt: u8, outpu
         operator: Operator::Add,
         detail: attempt,
         destination: RANK_ALL,
+        scale: 0,
+        scale_next: 0,
         echo: 0,
     };
     let datagram = &mut output[..header.datagram_bytes()];

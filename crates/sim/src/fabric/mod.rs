@@ -4,7 +4,7 @@ mod shapes;
 
 pub use shapes::{Links, dumbbell, fat_tree, leaf_spine, star};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use crate::link::LinkConfig;
 use crate::packet::HOST_COUNT_MAX;
@@ -46,9 +46,9 @@ pub struct Port {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
     /// Index of the first in [`SwitchRoutes::choices`].
-    pub first: u32,
+    pub first: u16,
     /// How many; none at the rack's own switch.
-    pub count: u32,
+    pub count: u16,
 }
 
 /// One switch's routes.
@@ -56,10 +56,27 @@ pub struct Route {
 pub struct SwitchRoutes {
     /// By rack.
     pub by_rack: Vec<Route>,
-    /// Port numbers.
+    /// Port numbers; racks with the same ports share them.
     pub choices: Vec<u16>,
     /// Hops from the nearest host: switches of different tiers choose by different bits of the hash.
     pub tier: u32,
+}
+
+impl SwitchRoutes {
+    /// Many racks are reached over the same ports, and all switches' choices should fit into a cache.
+    fn route_over(&mut self, ports: &[u16]) -> Option<Route> {
+        let known = self.by_rack.iter().rev().find(|route| self.ports(route) == ports).copied();
+        known.or_else(|| {
+            let first = self.choices.len();
+            self.choices.extend_from_slice(ports);
+            Some(Route { first: first.try_into().ok()?, count: ports.len().try_into().ok()? })
+        })
+    }
+
+    /// The ports of a route.
+    pub fn ports(&self, route: &Route) -> &[u16] {
+        &self.choices[usize::from(route.first)..][..usize::from(route.count)]
+    }
 }
 
 /// Shortest paths, all of equal length at once (ECMP).
@@ -134,10 +151,12 @@ impl Fabric {
                     && distances[port.neighbour as usize] + 1 == own
                     && port.neighbour >= self.host_count
             };
-            let first = switch.choices.len() as u32;
             let nearer = ports[node].iter().enumerate().filter(|(_, port)| is_nearer(port));
-            switch.choices.extend(nearer.map(|(port, _)| port as u16));
-            switch.by_rack.push(Route { first, count: switch.choices.len() as u32 - first });
+            let nearer: Vec<u16> = nearer.map(|(port, _)| port as u16).collect();
+            let route = switch.route_over(&nearer);
+            switch
+                .by_rack
+                .push(route.with_context(|| format!("switch {index} has too many different sets of equal ports"))?);
             switch.tier = if switch.by_rack.len() == 1 { own } else { switch.tier.min(own) };
         }
         Ok(())

@@ -18,7 +18,7 @@ fn walk(fabric: &Fabric, from: usize, to: usize, pick: impl Fn(u32) -> u32) -> u
         let route = switch.by_rack[usize::from(routes.rack_of[to])];
         let port = match route.count {
             0 => routes.port_of[to],
-            count => switch.choices[(route.first + pick(count)) as usize],
+            count => switch.ports(&route)[pick(count.into()) as usize],
         };
         node = ports[node][usize::from(port)].neighbour as usize;
     }

@@ -81,12 +81,12 @@ enum Turn {
 }
 
 impl Uplink<'_> {
-    fn offer(&mut self, now_ps: u64, packet: Packet) {
+    fn offer(&mut self, now_ps: u64, packet: &Packet) {
         self.link.offer(self.class, now_ps, packet);
     }
 
-    fn free_before(&mut self, end_ps: u64) -> Option<u64> {
-        self.link.free_before(self.class, end_ps)
+    fn free_before(&self, end_ps: u64) -> Option<u64> {
+        self.link.free_before(end_ps)
     }
 }
 
@@ -182,6 +182,17 @@ impl Host {
         &self.ranks
     }
 
+    /// Some number that is known once the cache has what a packet like this is handled with.
+    #[inline]
+    pub fn look_at(&self, packet: &Packet) -> u64 {
+        let flow = match packet.kind {
+            Kind::Data => self.receivers.get(Handle::from_raw(packet.peer)).map_or(0, Receiver::look),
+            Kind::Ack => self.senders.get(Handle::from_raw(packet.flow)).map_or(0, Sender::look),
+            Kind::Aggregation | Kind::Pause => 0,
+        };
+        flow ^ self.counters.acknowledged_bytes ^ self.line.len() as u64
+    }
+
     /// Does what is due before `end_ps`, in the order of its times.
     #[inline]
     pub fn run_until(&mut self, end_ps: u64, transport: &Transport, uplink: &mut Uplink) {
@@ -273,17 +284,17 @@ impl Host {
         let handle = if known.is_none() { self.find_receiver(packet) } else { known };
         let Some(receiver) = self.receivers.get_mut(handle) else {
             // It ended here, and its sender has not heard of it.
-            uplink.offer(packet.at_ps, receiver::answer(packet, u32::MAX, handle, self.index, transport));
+            uplink.offer(packet.at_ps, &receiver::answer(packet, u32::MAX, handle, self.index, transport));
             return;
         };
         let received = receiver.take(packet);
         if packet.tag != 0 {
-            uplink.offer(packet.at_ps, receiver::answer(packet, received, handle, self.index, transport));
+            uplink.offer(packet.at_ps, &receiver::answer(packet, received, handle, self.index, transport));
             self.take_ring_segments(packet.tag - 1, received, packet.at_ps, transport);
             return;
         }
         let is_whole = receiver.is_whole();
-        uplink.offer(packet.at_ps, receiver::answer(packet, received, handle, self.index, transport));
+        uplink.offer(packet.at_ps, &receiver::answer(packet, received, handle, self.index, transport));
         if is_whole {
             self.receivers.remove(handle);
             self.arriving.remove(&key(packet));

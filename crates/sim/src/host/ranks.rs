@@ -155,7 +155,7 @@ impl Host {
         let Some(transmit) = transmit else { return (false, false) };
         self.expiry_ps = self.expiry_ps.min(due_ps(endpoint.poll_timeout()));
         let id = uplink.datagrams.put(&buffer[..transmit.length], 1);
-        if !uplink.link.offer(uplink.class, now_ps, packet_of(id, &transmit.wire)) {
+        if !uplink.link.offer(uplink.class, now_ps, &packet_of(id, &transmit.wire)) {
             uplink.datagrams.release(id);
         }
         (true, true)

@@ -16,6 +16,12 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// Some number that is known once the cache has it.
+    #[inline]
+    pub fn look(&self) -> u64 {
+        self.received.into()
+    }
+
     /// A segment has arrived; returns how many have without a gap.
     #[inline]
     pub fn take(&mut self, packet: &Packet) -> u32 {

@@ -118,6 +118,12 @@ impl Sender {
         self
     }
 
+    /// Some number that is known once the cache has all of it.
+    #[inline]
+    pub fn look(&self) -> u64 {
+        u64::from(self.acked) ^ self.expiry_ps ^ u64::from(self.template.flags) ^ self.window.to_bits()
+    }
+
     /// All messages that there are to be sent by now.
     pub fn extend(&mut self, message_count: u64) {
         self.segment_count = (message_count * u64::from(self.message_segments)).min(u64::from(u32::MAX)) as u32;
@@ -334,6 +340,6 @@ impl Sender {
             packet.flags |= LAST;
             packet.bytes = self.last_bytes;
         }
-        uplink.offer(now_ps, packet);
+        uplink.offer(now_ps, &packet);
     }
 }

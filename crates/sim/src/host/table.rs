@@ -71,6 +71,13 @@ impl<T> Table<T> {
 
     /// The value, if it is still there.
     #[inline]
+    pub fn get(&self, handle: Handle) -> Option<&T> {
+        let place = self.places.get(handle.slot())?;
+        if u32::from(place.generation) != handle.0 & 0xff { None } else { place.value.as_ref() }
+    }
+
+    /// The value, if it is still there.
+    #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         let place = self.places.get_mut(handle.slot())?;
         if u32::from(place.generation) != handle.0 & 0xff { None } else { place.value.as_mut() }

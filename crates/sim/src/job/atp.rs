@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{anyhow, ensure};
 use fanin_protocol::atp::{
-    self, CongestionControl, Context, Indexing, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tree, Verdict,
-    Way, Worker, WorkerConfig,
+    self, CongestionControl, Context, Indexing, JobConfig, OVERFLOW_OFTEN, Scale, Server, ServerConfig, Switch,
+    SwitchConfig, Tree, Verdict, Way, Worker, WorkerConfig,
 };
 use fanin_protocol::stream::Submission;
 use fanin_protocol::time::{Span, Time};
@@ -202,6 +202,7 @@ pub fn endpoint(settings: &Settings, tree: &Tree, rank: u16) -> anyhow::Result<R
         indexing: Indexing::Hash,
         element_count_max: ELEMENTS,
         window_max: shared.window_max,
+        scale: Scale::Static,
         congestion_control: CongestionControl::Aimd { window_initial: shared.window_initial, step: shared.window_step },
         resend_timeout_initial: TIMEOUT_INITIAL.max(settings.timeout_min),
         resend_timeout_min: settings.timeout_min,
@@ -278,6 +279,7 @@ pub fn server(settings: &Settings, tree: &Tree) -> Serving {
         window_max: settings.shared.window_max,
         element_count_max: ELEMENTS,
         stragglers: None,
+        overflow_often: OVERFLOW_OFTEN,
     });
     Serving { settings: settings.clone(), server }
 }

@@ -88,11 +88,11 @@ impl switchml::Tensors for Words {
 }
 
 impl atp::Tensors for Words {
-    fn write_block(&mut self, id: BlockId, _format: AtpFormat, payload: &mut [u8]) {
+    fn write_block(&mut self, id: BlockId, _format: AtpFormat, _exponent: BlockExponent, payload: &mut [u8]) {
         self.write(id, payload);
     }
 
-    fn read_block(&mut self, id: BlockId, _format: AtpFormat, payload: &[u8]) {
+    fn read_block(&mut self, id: BlockId, _format: AtpFormat, _exponent: BlockExponent, payload: &[u8]) {
         self.take(id, payload);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
+use fanin_numeric::{BlockExponent, block_fixed, static_fixed};
 use fanin_protocol::atp::{Missing, Tensors};
 use fanin_protocol::stream::{BlockId, Submission};
 use fanin_protocol::time::Time;
@@ -61,9 +62,9 @@ impl<'a> Memory<'a> {
     }
 
     /// Everybody takes the same bits, of the same workers.
-    fn check_same(&mut self, id: BlockId, format: ElementFormat, payload: &[u8], missing: Missing) {
+    fn check_same(&mut self, id: BlockId, form: (ElementFormat, BlockExponent), payload: &[u8], missing: Missing) {
         let mut hasher = DefaultHasher::new();
-        (format as u8, payload).hash(&mut hasher);
+        (form.0 as u8, form.1, payload).hash(&mut hasher);
         let got = (missing, hasher.finish());
         let key = (self.job.job_id, self.lane, id.collective, id.block);
         if *self.sums.entry(key).or_insert(got) != got {
@@ -73,14 +74,24 @@ impl<'a> Memory<'a> {
 }
 
 impl Tensors for Memory<'_> {
-    fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]) {
+    fn block_exponent(&mut self, id: BlockId) -> BlockExponent {
         let submission = self.submission(id);
+        let elements = 0..u64::from(submission.shape.elements_of(id.block).1);
+        let word = |element| oracle::contribution(self.job, self.lane, self.rank, submission, id, element);
+        block_fixed::exponent_f32(&elements.map(word).map(f32::from_bits).collect::<Vec<_>>())
+    }
+
+    fn write_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &mut [u8]) {
+        let submission = self.submission(id);
+        let f = block_fixed::scale(exponent, self.job.tree.worker_count());
         let words = (0..).map(|element| oracle::contribution(self.job, self.lane, self.rank, submission, id, element));
         for (word, bytes) in words.zip(payload.chunks_exact_mut(4)) {
-            if format == ElementFormat::Fixed32 {
-                fanin_numeric::static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
-            } else {
-                bytes.copy_from_slice(&word.to_be_bytes());
+            match format {
+                ElementFormat::Fixed32 if exponent == BlockExponent::NOT_NEEDED => {
+                    static_fixed::quantize_f32(&[f32::from_bits(word)], bytes);
+                }
+                ElementFormat::Fixed32 => block_fixed::quantize_f32(&[f32::from_bits(word)], f, bytes),
+                _ => bytes.copy_from_slice(&word.to_be_bytes()),
             }
         }
     }
@@ -93,7 +104,7 @@ impl Tensors for Memory<'_> {
         self.declared += 1;
     }
 
-    fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]) {
+    fn read_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &[u8]) {
         let missing = std::mem::take(&mut self.missing);
         let submission = self.submission(id);
         let elements = submission.shape.elements_of(id.block).1;
@@ -107,19 +118,26 @@ impl Tensors for Memory<'_> {
         }
         let must_be_float = submission.scaled
             && !payload.is_empty()
-            && oracle::must_be_float(self.job, self.lane, submission, id, elements.into(), &missing);
+            && oracle::must_be_float(self.job, self.lane, submission, id, elements.into(), exponent, &missing);
         if must_be_float && format != ElementFormat::Float32 {
             self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
         }
         for (element, bytes) in payload.chunks_exact(4).enumerate() {
             let bits = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            let got = oracle::Got { format, bits };
+            let got = oracle::Got { format, exponent, bits };
             if !oracle::is_sum(self.job, self.lane, submission, id, element as u64, got, &missing) {
                 self.wrong = Some(format!("rank {}: element {element} of {id:?} as {format} is {bits:#x}", self.rank));
             }
         }
+        if format == ElementFormat::Fixed32 && exponent != BlockExponent::NOT_NEEDED && !payload.is_empty() {
+            let largest = oracle::exponent(self.job, self.lane, submission, id, elements.into());
+            let is_agreed = self.job.stragglers.is_none() && self.job.death.is_none();
+            if exponent > largest || is_agreed && exponent != largest {
+                self.wrong = Some(format!("rank {}: {id:?} is scaled for {exponent:?}, not {largest:?}", self.rank));
+            }
+        }
         if receives {
-            self.check_same(id, format, payload, missing);
+            self.check_same(id, (format, exponent), payload, missing);
         }
     }
 }

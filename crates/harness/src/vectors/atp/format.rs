@@ -222,7 +222,13 @@ pub struct Send {
     pub detail: u8,
     /// Not used yet.
     #[serde(default)]
-    pub echo: u32,
+    pub echo: u16,
+    /// Of fixed point; 0: units of 10^-8.
+    #[serde(default)]
+    pub scale: u8,
+    /// What the sender asks for one window further on; 0: it does not know.
+    #[serde(default)]
+    pub scale_next: u8,
     /// Those that are set.
     #[serde(default, deserialize_with = "flags")]
     pub flags: Flags,
@@ -291,6 +297,8 @@ pub struct Expect {
     pub element_format: Option<ElementFormat>,
     /// Of what leaves.
     pub detail: Option<u8>,
+    /// Of what leaves. Reply and multicast: 0 unless given.
+    pub scale_next: Option<u8>,
 }
 
 /// Names of verdicts in files.

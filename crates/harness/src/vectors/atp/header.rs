@@ -50,6 +50,8 @@ impl Packet {
             ("operator", header.operator.to_string()),
             ("detail", header.detail.to_string()),
             ("destination", header.destination.to_string()),
+            ("scale", header.scale.to_string()),
+            ("scale_next", header.scale_next.to_string()),
             ("echo", format!("{:#x}", header.echo)),
             ("elements", format!("{:?}", elements_of(&self.payload, header.element_format))),
         ]
@@ -88,6 +90,8 @@ impl Packet {
             operator: send.operator,
             detail: send.detail,
             destination: send.destination,
+            scale: send.scale,
+            scale_next: send.scale_next,
             echo: send.echo,
         };
         Packet { header, payload }
@@ -126,6 +130,7 @@ impl Packet {
             slot_index_next: expect.slot_index_next.unwrap_or(base.slot_index_next),
             element_format: expect.element_format.unwrap_or(base.element_format),
             detail: expect.detail.unwrap_or(base.detail),
+            scale_next: expect.scale_next.unwrap_or(base.scale_next),
             element_count: (payload.len() / 4) as u16,
             ..base
         };
@@ -154,6 +159,7 @@ fn parameter(sent: &Header, receiver: u16, tree: &Tree) -> Header {
         slot_index_next: sent.slot_index,
         worker_rank: receiver,
         detail: 0,
+        scale_next: 0,
         echo: 0,
         ..*sent
     }

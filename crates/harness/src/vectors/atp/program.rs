@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fanin_protocol::DropReason;
 use fanin_protocol::atp::{
-    Context, JobConfig, Server, ServerConfig, Switch, SwitchConfig, Tree, Verdict, without_payload,
+    Context, JobConfig, OVERFLOW_OFTEN, Server, ServerConfig, Switch, SwitchConfig, Tree, Verdict, without_payload,
 };
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::atp::{Header, Kind};
@@ -69,6 +69,7 @@ impl AtpTarget for AtpProgramTarget {
                 window_max: spec.window_max,
                 element_count_max: self.config.element_count_max,
                 stragglers: None,
+                overflow_often: OVERFLOW_OFTEN,
             })
         };
         self.jobs.push(Job { spec: spec.clone(), servers: (0..spec.lane_count).map(server).collect() });

@@ -6,8 +6,9 @@ use core::hash::{Hash, Hasher};
 
 use fanin_numeric::{accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
-use fanin_wire::generated::Operator;
+use fanin_wire::generated::{ATP_SCALE_CODE_NONE, Operator};
 
+use crate::atp::scale;
 use crate::atp::switch::accumulate::combine;
 use crate::switchml::Contributed;
 
@@ -41,6 +42,11 @@ pub(super) struct Chunk {
     pub operator: Operator,
     pub destination: u16,
     pub element_count: u16,
+    /// Of its fixed point.
+    pub scale: u8,
+    /// Collecting: the smallest scale that its Fragments ask for one window further on. Complete: the one that is used there, for
+    /// good.
+    pub scale_next: u8,
     /// Integer sum, or the bits of a float sum.
     values: Vec<i32>,
 }
@@ -61,6 +67,8 @@ impl Chunk {
             operator: Operator::Add,
             destination: 0,
             element_count: 0,
+            scale: 0,
+            scale_next: 0,
             values: vec![0; usize::from(element_count_max)],
         }
     }
@@ -79,12 +87,15 @@ impl Chunk {
         self.operator = header.operator;
         self.destination = header.destination;
         self.element_count = 0;
+        self.scale = header.scale;
+        self.scale_next = ATP_SCALE_CODE_NONE;
     }
 
     /// Forgets the contributions so far. A chunk that waits for floats goes on to do so.
     pub fn begin_anew(&mut self, worker_count: u16) {
         self.contributed = Contributed::default();
         self.contributed_count = 0;
+        self.scale_next = ATP_SCALE_CODE_NONE;
         match &mut self.phase {
             Phase::CollectingFloats(ranks) => *ranks = vec![None; usize::from(worker_count)],
             Phase::Collecting | Phase::Complete => self.element_count = 0,
@@ -112,6 +123,11 @@ impl Chunk {
         combine(self.element_format, self.operator, overwrite, payload, values);
     }
 
+    /// Whether its sum was or might have been too large for units of 10^-8, as a chunk that was summed as fixed point shows.
+    pub fn is_too_large(&self, worker_count: u16) -> bool {
+        self.is_saturated() || (self.scale != scale::STATIC && !scale::fits_static(self.scale, worker_count))
+    }
+
     /// Whether the sum must be made again of floats (ATP §3.8).
     pub fn is_saturated(&self) -> bool {
         self.element_format == ElementFormat::Fixed32
@@ -123,6 +139,7 @@ impl Chunk {
         self.phase = Phase::CollectingFloats(vec![None; usize::from(worker_count)]);
         self.contributed = Contributed::default();
         self.contributed_count = 0;
+        self.scale_next = ATP_SCALE_CODE_NONE;
     }
 
     /// Keeps one rank's floats.

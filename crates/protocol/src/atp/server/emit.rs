@@ -93,6 +93,8 @@ impl Server {
             operator: chunk.operator,
             detail: 0,
             destination: chunk.destination,
+            scale: chunk.scale,
+            scale_next: if chunk.is_complete() { chunk.scale_next } else { 0 },
             echo: 0,
         };
         if chunk.is_complete() {

@@ -6,6 +6,7 @@
 mod chunk;
 mod emit;
 mod late;
+mod scaling;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -15,7 +16,7 @@ use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::{Operator, RANK_ALL};
 
 use crate::DropReason;
-use crate::atp::{Tree, rehash};
+use crate::atp::{Tree, rehash, scale};
 use crate::switchml::Contributed;
 use crate::time::Time;
 
@@ -25,6 +26,11 @@ pub use late::Stragglers;
 use chunk::{Chunk, Phase};
 use emit::Answer;
 use late::Late;
+use scaling::Scaling;
+
+/// Overflows among the last 64 sums of floats that are often: with 16 workers their floats are as many packets to the server as all
+/// other sums.
+pub const OVERFLOW_OFTEN: u8 = 4;
 
 /// Parameters of one lane's server.
 #[derive(Clone, Debug)]
@@ -45,6 +51,9 @@ pub struct ServerConfig {
     pub element_count_max: u16,
     /// What is done about workers that are late. `None`: they are waited for.
     pub stragglers: Option<Stragglers>,
+    /// Of the last 64 sums of floats, so many must have left 32 bits before workers are told to use the scale that they have asked for
+    /// (ATP App. B.3); 0: always. See [`OVERFLOW_OFTEN`].
+    pub overflow_often: u8,
 }
 
 /// Packets of one lane by outcome.
@@ -66,6 +75,8 @@ pub struct ServerCounters {
     pub replies: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Chunks completed at another scale than 10^8.
+    pub scaled: u64,
     /// Chunks completed without workers that are in the job.
     pub completed_in_part: u64,
     /// Packets that went no further, by [`DropReason`] in declaration order.
@@ -80,6 +91,7 @@ pub struct Server {
     chunks: Vec<Chunk>,
     answers: VecDeque<Answer>,
     late: Late,
+    scaling: Scaling,
     counters: ServerCounters,
 }
 
@@ -97,6 +109,7 @@ impl Server {
             chunks: (0..kept).map(before).collect(),
             answers: VecDeque::new(),
             late: Late::new(config.tree.worker_count()),
+            scaling: Scaling::new(config.overflow_often),
             counters: ServerCounters {
                 fragments: 0,
                 received_bytes: 0,
@@ -106,6 +119,7 @@ impl Server {
                 collisions: 0,
                 replies: 0,
                 saturated: 0,
+                scaled: 0,
                 completed_in_part: 0,
                 drops: [0; DropReason::ALL.len()],
             },
@@ -159,10 +173,12 @@ impl Server {
         for chunk in &self.chunks {
             (chunk.chunk_index, chunk.contributed, chunk.is_complete(), chunk.ecn).hash(hasher);
             (chunk.element_count, chunk.slot_index, chunk.slot_index_next).hash(hasher);
+            (chunk.scale, chunk.scale_next).hash(hasher);
             chunk.hash_sum(hasher);
         }
         self.answers.hash(hasher);
         self.late.hash_state(hasher);
+        self.scaling.hash_state(hasher);
     }
 
     fn handle(&mut self, now: Time, header: &Header, payload: &[u8]) -> Result<(), DropReason> {
@@ -267,6 +283,9 @@ impl Server {
         {
             return Err(DropReason::CollectiveMismatch);
         }
+        if chunk.scale != header.scale {
+            return Err(DropReason::ScaleMismatch);
+        }
         let either_empty = chunk.element_count == 0 || header.element_count == 0;
         if either_empty || chunk.element_count == header.element_count {
             Ok(())
@@ -288,6 +307,7 @@ impl Server {
         chunk.contributed.insert_all(workers);
         chunk.contributed_count = chunk.contributed.count();
         chunk.ecn |= header.flags.ecn;
+        chunk.scale_next = scale::merge(chunk.scale_next, header.scale_next);
         self.counters.fragments += 1;
         if header.flags.collision && chunk.slot_index_next == chunk.slot_index {
             let ServerConfig { job_id, lane, slot_count, .. } = self.config;
@@ -328,12 +348,18 @@ impl Server {
         let (worker_count, left_count) = (self.config.tree.worker_count(), self.config.tree.left_count());
         let chunk = &mut self.chunks[place];
         let chunk_index = chunk.chunk_index;
-        if matches!(chunk.phase, Phase::Collecting) && chunk.is_saturated() {
+        let is_fixed = matches!(chunk.phase, Phase::Collecting) && chunk.is_sum_of_floats();
+        if is_fixed {
+            self.scaling.note(chunk.is_too_large(worker_count));
+        }
+        if is_fixed && chunk.is_saturated() {
             chunk.ask_for_floats(worker_count);
             self.counters.saturated += 1;
             self.watch(now, chunk_index);
         } else {
             chunk.complete();
+            chunk.scale_next = self.scaling.tell(chunk.scale_next);
+            self.counters.scaled += u64::from(is_fixed && chunk.scale != scale::STATIC);
             self.counters.chunks += 1;
             self.counters.completed_in_part += u64::from(chunk.contributed_count < left_count);
         }

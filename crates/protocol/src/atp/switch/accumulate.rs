@@ -2,7 +2,7 @@
 
 use fanin_numeric::{accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
-use fanin_wire::generated::Operator;
+use fanin_wire::generated::{ATP_SCALE_CODE_NONE, Operator};
 
 use super::slot::Slot;
 
@@ -15,6 +15,8 @@ pub(super) fn begin(slot: &mut Slot, header: &Header) {
     slot.element_format = header.element_format;
     slot.operator = header.operator;
     slot.destination = header.destination;
+    slot.scale = header.scale;
+    slot.scale_next = ATP_SCALE_CODE_NONE;
 }
 
 /// Brings a payload into the slot's values. The first one with elements overwrites; an empty one counts as zeros.

@@ -40,7 +40,7 @@ pub(super) fn fragment(header: &Header) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// A slot adds up one collective: its tag and shape are the first Fragment's.
+/// A slot adds up one collective at one scale: its tag, shape and scale are the first Fragment's.
 pub(super) fn same_collective(slot: &Slot, header: &Header) -> Result<(), DropReason> {
     if slot.collective_tag != header.collective_tag
         || slot.operator != header.operator
@@ -48,6 +48,9 @@ pub(super) fn same_collective(slot: &Slot, header: &Header) -> Result<(), DropRe
         || slot.destination != header.destination
     {
         return Err(DropReason::CollectiveMismatch);
+    }
+    if slot.scale != header.scale {
+        return Err(DropReason::ScaleMismatch);
     }
     let either_empty = slot.element_count == 0 || header.element_count == 0;
     if !either_empty && slot.element_count != header.element_count {

@@ -51,6 +51,7 @@ pub(super) fn send_sum(slot: &Slot, values: &[i32], header: &Header, output: &mu
         level: header.level + 1,
         element_count: slot.element_count,
         slot_index_next: header.slot_index,
+        scale_next: slot.scale_next,
         ..*header
     };
     sum.contributed[usize::from(header.level)] = slot.contributed;

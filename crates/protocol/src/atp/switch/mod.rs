@@ -17,6 +17,7 @@ use core::hash::{Hash, Hasher};
 use fanin_wire::atp::{Header, Kind};
 
 use crate::DropReason;
+use crate::atp::scale;
 use crate::time::{Span, Time};
 
 pub use decide::{Verdict, without_payload};
@@ -207,6 +208,7 @@ impl Switch {
         for (index, slot) in self.slots.iter().enumerate() {
             if slot.owner.is_some() {
                 (index, slot.owner, slot.contributed, slot.ecn, slot.element_count).hash(hasher);
+                (slot.scale, slot.scale_next).hash(hasher);
                 let first = index * usize::from(self.config.element_count_max);
                 self.values[first..first + usize::from(slot.element_count)].hash(hasher);
             }
@@ -308,6 +310,7 @@ impl Switch {
         let slot = &mut self.slots[usize::from(header.slot_index)];
         slot.touched = now;
         slot.ecn |= header.flags.ecn;
+        slot.scale_next = scale::merge(slot.scale_next, header.scale_next);
         let stride = usize::from(self.config.element_count_max);
         let values = &mut self.values[usize::from(header.slot_index) * stride..][..stride];
         accumulate::stage(slot, header, payload, values);

@@ -29,6 +29,10 @@ pub(super) struct Slot {
     pub element_format: ElementFormat,
     pub operator: Operator,
     pub destination: u16,
+    /// Of fixed point in the sum.
+    pub scale: u8,
+    /// The smallest that a contribution asks for one window further on, in the header's code.
+    pub scale_next: u8,
 }
 
 impl Owner {
@@ -48,6 +52,8 @@ impl Slot {
         element_format: ElementFormat::Int32,
         operator: Operator::Add,
         destination: 0,
+        scale: 0,
+        scale_next: 0,
     };
 
     pub fn is_owned_by(&self, header: &Header) -> bool {

@@ -1,6 +1,6 @@
 //! What a lane is told when its job is set up.
 
-use crate::atp::{Indexing, Way};
+use crate::atp::{Indexing, Scale, Way};
 use crate::time::Span;
 
 /// Parameters of one lane of one worker.
@@ -26,6 +26,8 @@ pub struct WorkerConfig {
     pub element_count_max: u16,
     /// Largest number of chunks out at a time, a power of two, the same at all workers and at the server.
     pub window_max: u32,
+    /// Whether floats may be scaled otherwise than by 10^8.
+    pub scale: Scale,
     /// How the number of chunks out follows the network.
     pub congestion_control: CongestionControl,
     /// Resend timeout before the first round trip was measured.

@@ -1,9 +1,11 @@
 //! Writing the next Fragment.
 
+use fanin_numeric::BlockExponent;
 use fanin_wire::atp::{ElementFormat, Flags, Header, Kind};
 use fanin_wire::generated::{ATP_HEADER_BYTES, RANK_ALL};
 
 use super::{Place, Tensors, Worker};
+use crate::atp::{Scale, scale};
 use crate::time::Time;
 
 impl Worker {
@@ -41,9 +43,9 @@ impl Worker {
         if position >= self.stream.end() || position >= bound || self.out_count >= self.window.chunks() {
             return None;
         }
-        let kept = self.place(position).slot_index;
+        let Place { slot_index: kept, scale, .. } = *self.place(position);
         let slot_index = self.config.indexing.slot_index(kept, position as u32, self.config.slot_count);
-        *self.place_mut(position) = Place { slot_index, ..Place::EMPTY };
+        *self.place_mut(position) = Place { slot_index, scale, ..Place::EMPTY };
         self.next += 1;
         self.out_count += 1;
         self.counters.fragments += 1;
@@ -80,13 +82,32 @@ impl Worker {
             operator: submission.operator,
             detail: place.attempt_count.min(255) as u8,
             destination: submission.receivers.sole(shard).unwrap_or(RANK_ALL),
+            scale: if submission.scaled { place.scale } else { scale::STATIC },
+            scale_next: self.scale_wanted(position + u64::from(self.config.window_max), tensors),
             echo: 0,
         };
         let datagram = &mut output[..header.datagram_bytes()];
         if element_count > 0 {
-            tensors.write_block(id, header.element_format, &mut datagram[ATP_HEADER_BYTES..]);
+            tensors.write_block(
+                id,
+                header.element_format,
+                scale::exponent_in(&header),
+                &mut datagram[ATP_HEADER_BYTES..],
+            );
         }
         header.seal(datagram);
         datagram.len()
+    }
+
+    /// What this worker's block at a position asks for, in the header's code.
+    fn scale_wanted(&self, position: u64, tensors: &mut impl Tensors) -> u8 {
+        if self.config.scale == Scale::Static {
+            return scale::STATIC;
+        }
+        let Some((submission, id)) = self.stream.find(position) else { return scale::STATIC };
+        let contributes =
+            submission.contributors.sole(submission.shape.shard(id.block)).is_none_or(|rank| rank == self.config.rank);
+        let has_floats = submission.scaled && contributes;
+        scale::code(if has_floats { tensors.block_exponent(id) } else { BlockExponent::NOT_NEEDED })
     }
 }

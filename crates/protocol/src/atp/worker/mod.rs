@@ -12,10 +12,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
+use fanin_numeric::BlockExponent;
 use fanin_wire::atp::ElementFormat;
 
 use crate::DropReason;
-use crate::atp::{Missing, Way};
+use crate::atp::{Missing, Way, scale};
 use crate::resend_timer::ResendTimer;
 use crate::stream::{BlockId, Stream, Submission};
 use crate::time::{Span, Time};
@@ -28,10 +29,17 @@ use window::Window;
 
 /// The memory that a worker's collectives read and write. Blocks are numbered as in [`crate::switchml::Tensors`].
 pub trait Tensors {
-    /// Writes the block's elements to `payload`: words, or floats of the collective as fixed point or as they are.
-    fn write_block(&mut self, id: BlockId, format: ElementFormat, payload: &mut [u8]);
-    /// Takes the block's sum. `payload` is empty when the sum goes to another rank, and when all contributions were empty.
-    fn read_block(&mut self, id: BlockId, format: ElementFormat, payload: &[u8]);
+    /// The exponent of a block of floats, asked for a window before the block is sent. Who does not tell stays at 10^8.
+    fn block_exponent(&mut self, id: BlockId) -> BlockExponent {
+        let _ = id;
+        BlockExponent::UNKNOWN
+    }
+    /// Writes the block's elements to `payload`: words, or floats of the collective as fixed point or as they are. Fixed point is in
+    /// units of 10^-8, or with another `exponent` than [`BlockExponent::NOT_NEEDED`] scaled for that as block fixed point is.
+    fn write_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &mut [u8]);
+    /// Takes the block's sum, with the `exponent` that [`Tensors::write_block`] got. `payload` is empty when the sum goes to another
+    /// rank, and when all contributions were empty.
+    fn read_block(&mut self, id: BlockId, format: ElementFormat, exponent: BlockExponent, payload: &[u8]);
     /// Called before [`Tensors::read_block`] of a block whose sum some workers are not in.
     fn declare_missing(&mut self, id: BlockId, missing: &Missing) {
         let _ = (id, missing);
@@ -75,6 +83,8 @@ pub struct WorkerCounters {
     pub cuts: u64,
     /// Chunks whose slot collided, by what Parameters told.
     pub remapped: u64,
+    /// Sums that came at another scale than 10^8.
+    pub scaled: u64,
     /// Refusals of chunks that are still awaited.
     pub refusals: u64,
     /// Packets that were ignored, by [`DropReason`] in declaration order.
@@ -91,6 +101,9 @@ struct Place {
     /// tell another slot than the chunk's (ATP §3.6), and no worker sends the next chunk before it has this one's
     /// Parameter, so all of them change at the same chunk.
     slot_index: u16,
+    /// Of the chunk's fixed point; once it is acknowledged, of the next chunk of this place. All change at the same chunk, as with
+    /// slots, and all have it from the same answer.
+    scale: u8,
     is_acknowledged: bool,
     /// Its sum left 32 bits: goes out as floats.
     is_float: bool,
@@ -134,6 +147,7 @@ impl Place {
         sent_last: Time::ZERO,
         attempt_count: 0,
         slot_index: 0,
+        scale: scale::STATIC,
         is_acknowledged: false,
         is_float: false,
         is_queued: false,
@@ -187,6 +201,7 @@ impl Worker {
                 resends_around: 0,
                 cuts: 0,
                 remapped: 0,
+                scaled: 0,
                 refusals: 0,
                 drops: [0; DropReason::ALL.len()],
             },
@@ -281,9 +296,9 @@ impl Worker {
         (self.expected, self.next, self.out_of_order_count, &self.resending, self.window.chunks()).hash(hasher);
         for position in self.expected..self.next {
             let place = self.place(position);
-            (place.attempt_count.min(2), place.is_acknowledged, place.is_float, place.slot_index).hash(hasher);
+            (place.attempt_count.min(2), place.is_acknowledged, place.is_float).hash(hasher);
         }
-        self.places.iter().for_each(|place| place.slot_index.hash(hasher));
+        self.places.iter().for_each(|place| (place.slot_index, place.scale).hash(hasher));
         self.stream.hash_state(hasher);
         (self.timer.is_backed_off(), self.burst).hash(hasher);
         (self.lost_count, self.is_someone_late).hash(hasher);
@@ -307,11 +322,13 @@ impl Worker {
         }
     }
 
-    /// A newcomer does not know where collisions have moved chunks to: all begin with the first slots again.
+    /// A newcomer does not know where collisions have moved chunks to, nor what scales were told: all begin with the first slots and
+    /// at 10^8 again.
     fn forget_slots(&mut self) {
         let WorkerConfig { job_id, lane, slot_count, indexing, .. } = self.config;
         for (place, number) in self.places.iter_mut().zip(0..) {
             place.slot_index = indexing.first(job_id, lane, number, slot_count);
+            place.scale = scale::STATIC;
         }
         self.is_someone_late = false;
     }

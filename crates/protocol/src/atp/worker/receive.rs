@@ -1,11 +1,12 @@
 //! Taking a Parameter (ATP §3.6, "Worker Receiving Parameters").
 
+use fanin_numeric::BlockExponent;
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::RANK_ALL;
 
 use super::{Tensors, Worker};
 use crate::DropReason;
-use crate::atp::Missing;
+use crate::atp::{Missing, scale};
 use crate::time::Time;
 
 /// Parameters in a row that are not the expected one, and mean that it is lost (ATP §3.7).
@@ -104,6 +105,9 @@ impl Worker {
         if !is_known_format {
             return Err(DropReason::BadElementFormat);
         }
+        if submission.scaled && header.scale != self.place(position).scale {
+            return Err(DropReason::ScaleMismatch);
+        }
         let shard = submission.shape.shard(id.block);
         let receives = submission.receivers.sole(shard).is_none_or(|rank| rank == self.config.rank);
         let awaited = if receives { submission.shape.elements_of(id.block).1 } else { 0 };
@@ -166,7 +170,9 @@ impl Worker {
                 self.events.push_back(Event::SourceLost { collective: id.collective });
             }
         }
-        tensors.read_block(id, header.element_format, payload);
+        let exponent = scale::exponent_in(header);
+        self.counters.scaled += u64::from(exponent != BlockExponent::NOT_NEEDED);
+        tensors.read_block(id, header.element_format, exponent, payload);
     }
 
     /// Slots wait for all children. While somebody is late, what is in them would reach the server by time-outs only.
@@ -178,13 +184,14 @@ impl Worker {
         }
     }
 
-    /// The slot for what follows at a chunk's place: another one if it collided. Whoever had a slot of his own, because he did
+    /// The slot and the scale for what follows at a chunk's place. The slot is another one if it collided. Whoever had a slot of his own, because he did
     /// not hear of a collision, comes back to the others'.
     fn take_remap(&mut self, position: u64, header: &Header) {
         if header.slot_index_next < self.config.slot_count {
             self.counters.remapped += u64::from(header.slot_index_next != header.slot_index);
             self.place_mut(position).slot_index = header.slot_index_next;
         }
+        self.place_mut(position).scale = scale::usable(header.scale_next);
     }
 
     fn follow_congestion(&mut self, position: u64, ecn: bool) {

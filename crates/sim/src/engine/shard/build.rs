@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 
-use super::{Arrivals, End, HostNode, Identity, Ports, Post, Shard, Switch, WORD_BITS};
+use super::{
+    Arrivals, ELSEWHERE, FarEnd, HostNode, Identity, NodeKind, NodeRef, Ports, Post, Shard, Switch, WORD_BITS,
+};
 use crate::datagrams::Datagrams;
 use crate::engine::buffers::Buffers;
 use crate::engine::{Plan, SwitchOutcome};
@@ -24,14 +26,20 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     for (index, sources) in plan.sources.into_iter().enumerate() {
         let (shard, ports) = builder.add_node(index as u32, &ports[index]);
         let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
-        builder.shards[shard].hosts.push(HostNode { ports, host });
+        let shard = &mut builder.shards[shard];
+        shard.nodes.push(NodeRef { ports, kind: NodeKind::Host, index: shard.hosts.len() as u32 });
+        shard.wake_ps.push(host.wake_ps());
+        shard.hosts.push(HostNode { ports, host });
     }
     let mut programs = plan.programs.into_iter();
     for index in 0..builder.fabric.switch_count {
         let node = builder.fabric.host_count + index;
         let (shard, ports) = builder.add_node(node, &ports[node as usize]);
         let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
-        builder.shards[shard].switches.push(Switch {
+        let shard = &mut builder.shards[shard];
+        let index_here = shard.switches.len() as u32;
+        shard.nodes.push(NodeRef { ports, kind: NodeKind::Switch, index: index_here });
+        shard.switches.push(Switch {
             index,
             ports,
             routes,
@@ -41,6 +49,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             failure: None,
         });
     }
+    builder.order_nodes();
     Ok(builder.shards)
 }
 
@@ -68,12 +77,14 @@ impl Builder {
             links: Vec::new(),
             ends: Vec::new(),
             classes: classes.iter().map(Class::new).collect(),
-            class_of: Vec::new(),
             identities: Vec::new(),
             inlets: Vec::new(),
             outlets: Vec::new(),
             arriving: Vec::new(),
-            waiting: Vec::new(),
+            unfinished: Vec::new(),
+            nodes: Vec::new(),
+            wake_ps: Vec::new(),
+            end_ps: 0,
             hosts: Vec::new(),
             switches: Vec::new(),
             directory: Arc::clone(&directory),
@@ -93,6 +104,23 @@ impl Builder {
         Ok(builder)
     }
 
+    /// Neighbours one after the other, so that what one sends is still in a cache when the other takes it: a part's hosts, its switches from
+    /// the lowest tier up, the next part. The outcome is that of any order.
+    fn order_nodes(&mut self) {
+        let (fabric, host_count) = (&self.fabric, self.fabric.host_count);
+        for shard in &mut self.shards {
+            let switches = &shard.switches;
+            let hosts = &shard.hosts;
+            shard.nodes.sort_by_cached_key(|node| match node.kind {
+                NodeKind::Host => (fabric.part_of[usize::from(hosts[node.index as usize].host.index())], 0, node.index),
+                NodeKind::Switch => {
+                    let switch = &switches[node.index as usize];
+                    (fabric.part_of[(host_count + switch.index) as usize], 1 + switch.routes.tier, node.index)
+                }
+            });
+        }
+    }
+
     fn shard_of(&self, node: u32) -> u32 {
         self.fabric.part_of[node as usize] % self.shards.len() as u32
     }
@@ -104,10 +132,11 @@ impl Builder {
         let class = self.classes.iter().position(|class| *class == cable.links[end]).unwrap_or_default() as u8;
         let mut add = |shard: u32, is_sending| {
             let shard = &mut self.shards[shard as usize];
-            shard.links.push(Link::default());
-            shard.class_of.push(class);
-            // Its receiver is not built yet; add_node sets it.
-            shard.ends.push(End::Here { word: u32::MAX, bit: 0 });
+            // Where its receiver is here, add_node says so.
+            let mut link = Link::default();
+            (link.class, link.far_word) = (class, ELSEWHERE);
+            shard.links.push(link);
+            shard.ends.push(None);
             shard.identities.push(Identity { place, nodes, is_sending });
             shard.links.len() as u32 - 1
         };
@@ -116,7 +145,7 @@ impl Builder {
             return [sending; 2];
         }
         let receiving = (to, add(to, false));
-        self.shards[from as usize].ends[sending.1 as usize] = End::There { shard: to, link: receiving.1 };
+        self.shards[from as usize].ends[sending.1 as usize] = Some(FarEnd { shard: to, link: receiving.1 });
         [sending, receiving]
     }
 
@@ -126,14 +155,14 @@ impl Builder {
         let word = shard.arriving.len();
         let own = Ports { first: shard.inlets.len() as u32, count: ports.len() as u32, word: word as u32 };
         shard.arriving.resize(word + ports.len().div_ceil(WORD_BITS), 0);
-        shard.waiting.resize(shard.arriving.len(), 0);
+        shard.unfinished.resize(shard.arriving.len(), 0);
         for (place, port) in ports.iter().enumerate() {
             let out = self.halves[2 * port.cable as usize + usize::from(port.end)][0].1;
             let into = self.halves[2 * port.cable as usize + 1 - usize::from(port.end)][1].1;
             shard.outlets.push(out);
             shard.inlets.push(into);
-            shard.ends[into as usize] =
-                End::Here { word: (word + place / WORD_BITS) as u32, bit: (place % WORD_BITS) as u8 };
+            let into = &mut shard.links[into as usize];
+            (into.far_word, into.far_bit) = ((word + place / WORD_BITS) as u32, (place % WORD_BITS) as u8);
         }
         (index, own)
     }

@@ -1,5 +1,6 @@
 //! The nodes that one thread simulates.
 
+mod arrivals;
 mod build;
 mod switch;
 
@@ -14,10 +15,13 @@ use crate::job::aggregation::Programs;
 use crate::link::{Class, Link};
 use crate::packet::{Kind, Packet};
 use crate::transport::Transport;
+use arrivals::Arrivals;
 pub use build::build;
 use switch::next_hop;
 
 const WORD_BITS: usize = 64;
+/// So many hosts are brought to the cache at once.
+const AHEAD: usize = 8;
 
 /// A packet for another thread's node, and the receiving half of its link there.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +55,14 @@ impl Post {
     }
 }
 
-/// Where a link ends.
+/// In place of a word for the far end of a link: another shard has it.
+const ELSEWHERE: u32 = u32::MAX;
+
+/// The half of a link that another shard has.
 #[derive(Clone, Copy, Debug)]
-enum End {
-    /// At a node of this shard: the bit that says that packets are on the way.
-    Here { word: u32, bit: u8 },
-    /// At another shard's node: its half of the link there.
-    There { shard: u32, link: u32 },
+struct FarEnd {
+    shard: u32,
+    link: u32,
 }
 
 /// What a node has at its ports. Bits of both kinds lie in words of their own, so that idle nodes are passed over quickly.
@@ -66,13 +71,22 @@ struct Ports {
     /// First entry in `inlets` and `outlets`.
     first: u32,
     count: u32,
-    /// First word in `arriving` and `waiting`.
+    /// First word in `arriving` and `unfinished`.
     word: u32,
 }
 
 impl Ports {
     fn words(self) -> std::ops::Range<usize> {
         self.word as usize..self.word as usize + (self.count as usize).div_ceil(WORD_BITS)
+    }
+
+    #[inline]
+    fn set(self, bits: &mut [u64], port: usize) {
+        bits[self.word as usize + port / WORD_BITS] |= 1 << (port % WORD_BITS);
+    }
+
+    fn clear(self, bits: &mut [u64], port: usize) {
+        bits[self.word as usize + port / WORD_BITS] &= !(1 << (port % WORD_BITS));
     }
 }
 
@@ -93,6 +107,21 @@ struct HostNode {
     host: Host,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum NodeKind {
+    Host,
+    Switch,
+}
+
+/// All that must be looked at to see whether a node has something to do.
+#[derive(Clone, Copy, Debug)]
+struct NodeRef {
+    ports: Ports,
+    kind: NodeKind,
+    /// In `hosts` or `switches`.
+    index: u32,
+}
+
 /// A link, who has its sending half, and its place in the whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
@@ -107,17 +136,23 @@ pub struct Identity {
 /// One thread's nodes, with the links that they send into.
 pub struct Shard {
     links: Vec<Link>,
-    ends: Vec<End>,
+    /// By link, the other half if this is the sending one.
+    ends: Vec<Option<FarEnd>>,
     classes: Vec<Class>,
-    /// By link.
-    class_of: Vec<u8>,
     identities: Vec<Identity>,
     inlets: Vec<u32>,
     outlets: Vec<u32>,
     /// By port, whether packets are on the way to it.
     arriving: Vec<u64>,
-    /// By port, whether packets wait in its queue.
-    waiting: Vec<u64>,
+    /// By port, whether the node has something to do there in the next window without an arrival: flows that wait for the link, packets
+    /// that wait and are to be handed to another thread, or that take from the switch's memory.
+    unfinished: Vec<u64>,
+    /// In the order in which they are simulated in a window.
+    nodes: Vec<NodeRef>,
+    /// By host, when it has something to do without a packet.
+    wake_ps: Vec<u64>,
+    /// Of the last window.
+    end_ps: u64,
     hosts: Vec<HostNode>,
     switches: Vec<Switch>,
     directory: Arc<Routes>,
@@ -136,61 +171,22 @@ pub struct Parts {
     pub switches: Vec<(u32, SwitchOutcome, Option<String>)>,
 }
 
-/// What arrives at one node in one window.
-#[derive(Default)]
-struct Arrivals {
-    packets: Vec<Packet>,
-    /// Time in the window, port and place in `packets`, in one number to sort by.
-    order: Vec<u64>,
-}
-
-impl Arrivals {
-    const PORT_SHIFT: u32 = 20;
-    const TIME_SHIFT: u32 = 36;
-    /// Up to here insertion beats a sort that prepares for worse.
-    const INSERTION_MAX: usize = 48;
-
-    #[inline]
-    fn push(&mut self, packet: Packet, port: usize, start_ps: u64) {
-        let place = self.packets.len() as u64;
-        assert!(place < 1 << Self::PORT_SHIFT, "a node takes at most 1,048,576 packets in a window");
-        self.order.push((packet.at_ps - start_ps) << Self::TIME_SHIFT | (port as u64) << Self::PORT_SHIFT | place);
-        self.packets.push(packet);
-    }
-
-    /// In the order of time, ties in that of ports. Mostly sorted and mostly short.
-    #[inline]
-    fn sort(&mut self) {
-        if self.order.len() > Self::INSERTION_MAX {
-            self.order.sort_unstable();
-            return;
-        }
-        for sorted in 1..self.order.len() {
-            let key = self.order[sorted];
-            let mut place = sorted;
-            while place > 0 && self.order[place - 1] > key {
-                self.order[place] = self.order[place - 1];
-                place -= 1;
-            }
-            self.order[place] = key;
-        }
-    }
-}
-
 impl Shard {
     /// Simulates the nodes from `start_ps` to before `end_ps`.
     pub fn run_window(&mut self, start_ps: u64, end_ps: u64, transport: &Transport) {
-        for index in 0..self.switches.len() {
-            let words = self.switches[index].ports.words();
-            if words.clone().any(|word| self.arriving[word] | self.waiting[word] != 0) {
-                self.run_switch(index, start_ps, end_ps);
+        self.end_ps = end_ps;
+        for place in 0..self.nodes.len() {
+            if place.is_multiple_of(AHEAD) {
+                self.look_at_hosts(place);
             }
-        }
-        for index in 0..self.hosts.len() {
-            let node = &self.hosts[index];
-            let word = node.ports.word as usize;
-            if self.arriving[word] | self.waiting[word] != 0 || node.host.wake_ps() < end_ps {
-                self.run_host(index, end_ps, transport);
+            let NodeRef { ports, kind, index } = self.nodes[place];
+            let is_busy = ports.words().any(|word| self.arriving[word] | self.unfinished[word] != 0);
+            match kind {
+                NodeKind::Switch if is_busy => self.run_switch(index as usize, start_ps, end_ps),
+                NodeKind::Host if is_busy || self.wake_ps[index as usize] < end_ps => {
+                    self.run_host(index as usize, end_ps, transport);
+                }
+                _ => {}
             }
         }
     }
@@ -202,12 +198,12 @@ impl Shard {
 
     /// True if anything is on the way or waits.
     pub fn is_busy(&self) -> bool {
-        self.arriving.iter().chain(&self.waiting).any(|word| *word != 0)
+        self.arriving.iter().chain(&self.unfinished).any(|word| *word != 0)
     }
 
     /// When the first host has something to do without a packet.
     pub fn wake_ps(&self) -> u64 {
-        self.hosts.iter().map(|node| node.host.wake_ps()).min().unwrap_or(u64::MAX)
+        self.wake_ps.iter().copied().min().unwrap_or(u64::MAX)
     }
 
     /// By shard, packets for its nodes.
@@ -224,14 +220,18 @@ impl Shard {
                 read += bytes.len();
                 letter.packet.flow = self.datagrams.put(bytes, 1).raw();
             }
-            self.links[letter.link as usize].land(letter.packet);
-            self.note_started(letter.link);
+            let link = &mut self.links[letter.link as usize];
+            link.land(&letter.packet);
+            self.arriving[link.far_word as usize] |= 1 << link.far_bit;
         }
         post.datagrams.clear();
     }
 
     /// What is to be told at the end.
-    pub fn into_parts(self) -> Parts {
+    pub fn into_parts(mut self) -> Parts {
+        for (link, _) in self.links.iter_mut().zip(&self.identities).filter(|(_, identity)| identity.is_sending) {
+            link.start_until(&self.classes[usize::from(link.class)], self.end_ps.saturating_sub(1));
+        }
         let switches = self.switches.into_iter().map(|switch| (switch.index, switch.outcome, switch.failure));
         Parts {
             links: self.identities.into_iter().zip(self.links).collect(),
@@ -244,25 +244,54 @@ impl Shard {
         let ports = self.switches[index].ports;
         self.take_arrivals(ports, start_ps, end_ps);
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        for &key in &arrivals.order {
-            let packet = arrivals.packets[key as usize & ((1 << Arrivals::PORT_SHIFT) - 1)];
-            let from = (key >> Arrivals::PORT_SHIFT) as u16;
-            match packet.kind {
-                Kind::Data | Kind::Ack => {
-                    let port = next_hop(&self.switches[index].routes, &self.directory, &packet);
-                    self.send(index, from, port, packet.at_ps, packet);
-                }
-                Kind::Aggregation => self.run_program(index, from, &packet),
-                Kind::Pause => self.take_pause(index, from, &packet),
-            }
+        if self.switches[index].buffers.is_none() {
+            self.find_outlets(index, &mut arrivals);
         }
-        arrivals.order.clear();
-        arrivals.packets.clear();
+        let mut place = 0;
+        loop {
+            place += self.forward(index, &arrivals, place);
+            let Some(arrival) = arrivals.get(place) else { break };
+            self.handle_packet(index, arrival.port, &arrival.packet);
+            place += 1;
+        }
+        arrivals.clear();
         self.arrivals = arrivals;
-        self.start_waiting(ports, end_ps);
+        self.hand_over(ports, end_ps);
         if self.switches[index].buffers.is_some() {
             self.end_pauses(index, end_ps);
         }
+    }
+
+    /// Finds the links of packets that only pass through, and has the cache look at all of them at once.
+    fn find_outlets(&self, index: usize, arrivals: &mut Arrivals) {
+        let Switch { ports, routes, .. } = &self.switches[index];
+        let outlets = &self.outlets[ports.first as usize..(ports.first + ports.count) as usize];
+        let mut seen = 0;
+        for arrival in arrivals.iter_mut() {
+            if matches!(arrival.packet.kind, Kind::Data | Kind::Ack) {
+                let port = next_hop(routes, &self.directory, &arrival.packet);
+                let outlet = outlets[port];
+                arrival.send_to(port as u16, outlet);
+                seen ^= self.links[outlet as usize].look_at_end();
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// Sends packets on that only pass through, from this place in the order until one wants more; how many they were.
+    fn forward(&mut self, index: usize, arrivals: &Arrivals, first: usize) -> usize {
+        let ports = self.switches[index].ports;
+        for (count, arrival) in arrivals.from(first).enumerate() {
+            let Some(outlet) = arrival.outlet() else { return count };
+            let link = &mut self.links[outlet as usize];
+            link.offer(&self.classes[usize::from(link.class)], arrival.packet.at_ps, &arrival.packet);
+            // The far end looks at it from the next window on.
+            match link.far_word {
+                ELSEWHERE => ports.set(&mut self.unfinished, arrival.to.into()),
+                word => self.arriving[word as usize] |= 1 << link.far_bit,
+            }
+        }
+        arrivals.len() - first
     }
 
     fn run_host(&mut self, index: usize, end_ps: u64, transport: &Transport) {
@@ -273,81 +302,109 @@ impl Shard {
             .links
             .get_disjoint_mut([inlet as usize, outlet as usize])
             .unwrap_or_else(|_| unreachable!("the two directions of a cable are two links"));
-        let class = &self.classes[usize::from(self.class_of[outlet as usize])];
+        let class = &self.classes[usize::from(uplink.class)];
         let mut uplink = Uplink { link: uplink, class, datagrams: &mut self.datagrams };
         while let Some(packet) = inlet_link.take_before(end_ps) {
             node.host.run_until(packet.at_ps, transport, &mut uplink);
             node.host.handle_packet(&packet, transport, &mut uplink);
         }
         node.host.run_until(end_ps, transport, &mut uplink);
-        uplink.link.start_until(class, end_ps - 1);
-        let has_more = uplink.link.has_waiting() || node.host.has_line();
-        if !inlet_link.has_started() {
+        self.wake_ps[index] = node.host.wake_ps();
+        self.unfinished[ports.word as usize] = node.host.has_line().into();
+        if inlet_link.is_empty() {
             self.arriving[ports.word as usize] = 0;
         }
-        self.waiting[ports.word as usize] = u64::from(has_more);
-        self.note_started(outlet);
+        self.note_sent(ports, 0, outlet);
+        self.hand_over(ports, end_ps);
     }
 
     fn take_arrivals(&mut self, ports: Ports, start_ps: u64, end_ps: u64) {
+        self.look_at_arrivals(ports);
         for (step, word) in ports.words().enumerate() {
             let mut bits = self.arriving[word];
             while bits != 0 {
                 let port = step * WORD_BITS + bits.trailing_zeros() as usize;
                 let link = &mut self.links[self.inlets[ports.first as usize + port] as usize];
-                while let Some(packet) = link.take_before(end_ps) {
-                    self.arrivals.push(packet, port, start_ps);
+                while let Some(packet) = link.first_before(end_ps) {
+                    let bytes = packet.bytes;
+                    self.arrivals.push(packet, port as u16);
+                    link.remove_first(bytes);
                 }
                 let bit = bits & bits.wrapping_neg();
-                if !link.has_started() {
+                if link.is_empty() {
                     self.arriving[word] ^= bit;
                 }
                 bits ^= bit;
             }
         }
-        self.arrivals.sort();
+        self.arrivals.sort(start_ps);
     }
 
-    #[inline]
-    fn note_sent(&mut self, ports: Ports, port: usize, link: u32) {
-        if self.links[link as usize].has_waiting() {
-            self.waiting[ports.word as usize + port / WORD_BITS] |= 1 << (port % WORD_BITS);
-        }
-        self.note_started(link);
-    }
-
-    /// The node at the link's other end looks at it from the next window on.
-    #[inline]
-    fn note_started(&mut self, link: u32) {
-        let sent = &mut self.links[link as usize];
-        if !sent.has_started() {
-            return;
-        }
-        match self.ends[link as usize] {
-            End::Here { word, bit } => self.arriving[word as usize] |= 1 << bit,
-            End::There { shard, link } => {
-                while let Some(packet) = sent.take_before(u64::MAX) {
-                    self.outgoing[shard as usize].push(link, packet, &mut self.datagrams);
-                }
+    /// Has the oldest packets brought to the cache all at once: when they are taken, each waits for what the one before decides.
+    fn look_at_arrivals(&self, ports: Ports) {
+        let mut seen = 0;
+        for (step, word) in ports.words().enumerate() {
+            let mut bits = self.arriving[word];
+            while bits != 0 {
+                let port = step * WORD_BITS + bits.trailing_zeros() as usize;
+                seen ^= self.links[self.inlets[ports.first as usize + port] as usize].first_ps();
+                bits &= bits - 1;
             }
         }
+        std::hint::black_box(seen);
     }
 
-    /// Starts what may start before the window's end.
-    fn start_waiting(&mut self, ports: Ports, end_ps: u64) {
+    /// The same for the next hosts, and for their flows.
+    fn look_at_hosts(&self, place: usize) {
+        let nodes = self.nodes[place..].iter().take(AHEAD);
+        let hosts = || nodes.clone().filter(|node| matches!(node.kind, NodeKind::Host));
+        let link = |links: &[u32], node: &NodeRef| &self.links[links[node.ports.first as usize] as usize];
+        let mut seen = 0;
+        for node in hosts() {
+            seen ^= link(&self.inlets, node).first_ps() ^ link(&self.outlets, node).look_at_end();
+        }
+        std::hint::black_box(seen);
+        for node in hosts() {
+            let inlet = link(&self.inlets, node);
+            if let Some(packet) = inlet.first_before(self.end_ps) {
+                seen ^= self.hosts[node.index as usize].host.look_at(packet);
+            }
+        }
+        std::hint::black_box(seen);
+    }
+
+    /// Has the far end look at a link from the next window on.
+    #[inline]
+    fn note_sent(&mut self, ports: Ports, port: usize, link: u32) {
+        let link = &self.links[link as usize];
+        match link.far_word {
+            _ if link.is_empty() => {}
+            ELSEWHERE => ports.set(&mut self.unfinished, port),
+            word => self.arriving[word as usize] |= 1 << link.far_bit,
+        }
+    }
+
+    /// Hands packets that have started before the window's end to the threads that have the far ends of their links.
+    fn hand_over(&mut self, ports: Ports, end_ps: u64) {
+        if self.outgoing.len() == 1 {
+            return;
+        }
         for (step, word) in ports.words().enumerate() {
-            let mut bits = self.waiting[word];
+            let mut bits = self.unfinished[word];
             while bits != 0 {
                 let bit = bits & bits.wrapping_neg();
-                let port = step * WORD_BITS + bits.trailing_zeros() as usize;
-                let link = self.outlets[ports.first as usize + port];
-                let class = &self.classes[usize::from(self.class_of[link as usize])];
-                self.links[link as usize].start_until(class, end_ps - 1);
-                if !self.links[link as usize].has_waiting() {
-                    self.waiting[word] ^= bit;
-                }
-                self.note_started(link);
                 bits ^= bit;
+                let port = step * WORD_BITS + bit.trailing_zeros() as usize;
+                let index = self.outlets[ports.first as usize + port] as usize;
+                let Some(end) = self.ends[index] else { continue };
+                let link = &mut self.links[index];
+                link.start_until(&self.classes[usize::from(link.class)], end_ps - 1);
+                while let Some(packet) = link.take_started() {
+                    self.outgoing[end.shard as usize].push(end.link, packet, &mut self.datagrams);
+                }
+                if link.is_empty() {
+                    self.unfinished[word] ^= bit;
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What a switch does with one packet.
 
-use super::Shard;
+use super::{Shard, Switch};
 use crate::datagrams::DatagramId;
 use crate::engine::buffers::{Buffers, Order};
 use crate::fabric::{Routes, SwitchRoutes};
@@ -14,7 +14,6 @@ struct PortQueues<'a> {
     links: &'a mut [Link],
     outlets: &'a [u32],
     classes: &'a [Class],
-    class_of: &'a [u8],
     now_ps: u64,
     routes: &'a SwitchRoutes,
     directory: &'a Routes,
@@ -22,9 +21,9 @@ struct PortQueues<'a> {
 
 impl Queues for PortQueues<'_> {
     fn waiting_bytes(&mut self, port: u16) -> u64 {
-        let link = self.outlets[usize::from(port)] as usize;
-        self.links[link].start_until(&self.classes[usize::from(self.class_of[link])], self.now_ps);
-        self.links[link].queued_bytes()
+        let link = &mut self.links[self.outlets[usize::from(port)] as usize];
+        link.start_until(&self.classes[usize::from(link.class)], self.now_ps);
+        link.queued_bytes()
     }
 
     fn port_of(&self, packet: &Packet) -> u16 {
@@ -41,11 +40,23 @@ pub(super) fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packe
         return usize::from(directory.port_of[destination]);
     }
     let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
-    let choice = (u32::from(hash) * route.count) >> u16::BITS;
-    usize::from(routes.choices[(route.first + choice) as usize])
+    let choice = (u32::from(hash) * u32::from(route.count)) >> u16::BITS;
+    usize::from(routes.choices[usize::from(route.first) + choice as usize])
 }
 
 impl Shard {
+    /// Any packet that has come in at port `from`.
+    pub(super) fn handle_packet(&mut self, index: usize, from: u16, packet: &Packet) {
+        match packet.kind {
+            Kind::Data | Kind::Ack => {
+                let port = next_hop(&self.switches[index].routes, &self.directory, packet);
+                self.send(index, from, port, packet.at_ps, *packet);
+            }
+            Kind::Aggregation => self.run_program(index, from, packet),
+            Kind::Pause => self.take_pause(index, from, packet),
+        }
+    }
+
     /// Offers a packet that has come in at port `from` to the queue of another.
     #[inline]
     pub(super) fn send(&mut self, index: usize, from: u16, port: usize, now_ps: u64, packet: Packet) {
@@ -55,8 +66,8 @@ impl Shard {
         let is_taken = if switch.buffers.is_some() {
             self.send_within(index, from, port, now_ps, packet)
         } else {
-            let class = &self.classes[usize::from(self.class_of[link as usize])];
-            self.links[link as usize].offer(class, now_ps, packet)
+            let link = &mut self.links[link as usize];
+            link.offer(&self.classes[usize::from(link.class)], now_ps, &packet)
         };
         if !is_taken && packet.kind == Kind::Aggregation {
             self.datagrams.release(DatagramId::from_raw(packet.flow));
@@ -69,12 +80,12 @@ impl Shard {
         self.settle(index, now_ps);
         let switch = &mut self.switches[index];
         let Some(buffers) = &mut switch.buffers else { return false };
-        let link = self.outlets[switch.ports.first as usize + port] as usize;
-        let class = self.classes[usize::from(self.class_of[link])];
-        self.links[link].start_until(&class, now_ps);
-        let class = buffers.class(&class, &self.links[link]);
-        let is_taken = self.links[link].offer(&class, now_ps, packet);
-        if let Some(order) = buffers.note(from, port, packet.bytes, &self.links[link]) {
+        let link = &mut self.links[self.outlets[switch.ports.first as usize + port] as usize];
+        let class = &self.classes[usize::from(link.class)];
+        link.start_until(class, now_ps);
+        let class = buffers.class(class, link);
+        let is_taken = link.offer_counted(&class, now_ps, &packet);
+        if let Some(order) = buffers.note(from, port, packet.bytes, link) {
             self.give_order(index, order, now_ps);
         }
         is_taken
@@ -85,17 +96,27 @@ impl Shard {
         let switch = &mut self.switches[index];
         let Some(buffers) = &mut switch.buffers else { return };
         for port in 0..switch.ports.count as usize {
-            let link = self.outlets[switch.ports.first as usize + port] as usize;
             if buffers.has_waiting(port) {
-                let class = &self.classes[usize::from(self.class_of[link])];
-                self.links[link].start_until(class, now_ps);
-                buffers.settle(port, &self.links[link]);
+                let link = &mut self.links[self.outlets[switch.ports.first as usize + port] as usize];
+                link.start_until(&self.classes[usize::from(link.class)], now_ps);
+                buffers.settle(port, link);
             }
         }
     }
 
+    /// Sees what has left the queues by the end of a window, and whose senders may go on.
     pub(super) fn end_pauses(&mut self, index: usize, end_ps: u64) {
         self.settle(index, end_ps - 1);
+        let Switch { ports, buffers, .. } = &self.switches[index];
+        for port in 0..ports.count as usize {
+            match buffers {
+                Some(buffers) if buffers.has_waiting(port) => ports.set(&mut self.unfinished, port),
+                _ if self.ends[self.outlets[ports.first as usize + port] as usize].is_none() => {
+                    ports.clear(&mut self.unfinished, port);
+                }
+                _ => {}
+            }
+        }
         while let Some(order) = self.switches[index].buffers.as_mut().and_then(Buffers::next_resumed) {
             self.give_order(index, order, end_ps - 1);
         }
@@ -107,8 +128,7 @@ impl Shard {
         switch.outcome.emitted += 1;
         switch.outcome.pauses += u64::from(order.is_pause);
         let ports = switch.ports;
-        let link = self.outlets[ports.first as usize + usize::from(order.port)];
-        let class = &self.classes[usize::from(self.class_of[link as usize])];
+        let outlet = self.outlets[ports.first as usize + usize::from(order.port)];
         let frame = Packet {
             number: order.is_pause.into(),
             bytes: PAUSE_BYTES,
@@ -116,16 +136,16 @@ impl Shard {
             kind: Kind::Pause,
             ..Packet::default()
         };
-        self.links[link as usize].offer_first(class, now_ps, frame);
-        self.note_sent(ports, order.port.into(), link);
+        let link = &mut self.links[outlet as usize];
+        link.offer_first(&self.classes[usize::from(link.class)], now_ps, &frame);
+        self.note_sent(ports, order.port.into(), outlet);
     }
 
     pub(super) fn take_pause(&mut self, index: usize, port: u16, frame: &Packet) {
         let switch = &mut self.switches[index];
         switch.outcome.taken += 1;
-        let link = self.outlets[switch.ports.first as usize + usize::from(port)] as usize;
-        let class = &self.classes[usize::from(self.class_of[link])];
-        self.links[link].obey(class, frame);
+        let link = &mut self.links[self.outlets[switch.ports.first as usize + usize::from(port)] as usize];
+        link.obey(&self.classes[usize::from(link.class)], frame);
     }
 
     /// Hands a datagram to the program of its group, or sends it on where there is none.
@@ -160,7 +180,6 @@ impl Shard {
             links: &mut self.links,
             outlets: &self.outlets[outlets],
             classes: &self.classes,
-            class_of: &self.class_of,
             now_ps: packet.at_ps,
             routes: &switch.routes,
             directory: &self.directory,
