@@ -42,7 +42,9 @@ impl super::Setting for Setting {
 enum Joins {
     /// A job as Fig. 5 has it.
     Job,
-    /// One whose windows grow in rounds with marks, too.
+    /// One whose rounds are of what was out at their begin.
+    Whole,
+    /// The same, and its windows grow in rounds with marks, too.
     Growing,
     /// One without congestion control.
     Fixed,
@@ -50,7 +52,7 @@ enum Joins {
     Flow,
 }
 
-const JOINS: [Joins; 4] = [Joins::Job, Joins::Growing, Joins::Fixed, Joins::Flow];
+const JOINS: [Joins; 5] = [Joins::Job, Joins::Whole, Joins::Growing, Joins::Fixed, Joins::Flow];
 
 impl Setting {
     /// Figs. 10a and 10b.
@@ -69,12 +71,14 @@ impl Setting {
             Spread::new(own.map(|(_, ([flow, other], _))| other / (flow + other)))
         };
         let is_half = |spread: &Spread| (spread.median() - 0.5).abs() <= self.tolerance;
-        let [job, growing, fixed, flow] = JOINS.map(share);
+        let [job, whole, growing, fixed, flow] = JOINS.map(share);
         let rows = vec![
             Row::new("share of a job that joins a flow (Fig. 10a)", "0.5", job.to_string(), is_half(&job)).because(
-                "A round with a mark cuts the window and does not grow it (Fig. 5); docs/reference/panama-evaluation.md takes the rest apart.",
+                "Fig. 5 read to the letter cuts more often than DCTCP for the same marks, and does not grow in rounds with marks: the next rows.",
             ),
-            Row::new("the same, windows grow in such rounds too", "0.5", growing.to_string(), is_half(&growing)),
+            Row::new("the same, rounds of what was out at their begin", "0.5", whole.to_string(), is_half(&whole))
+                .because("It still does not grow in rounds with marks, which DCTCP does at each acknowledgement."),
+            Row::new("the same, and windows grow in rounds with marks", "0.5", growing.to_string(), is_half(&growing)),
             Row::new("the same without congestion control (Fig. 10b)", "the flow starves", fixed.to_string(), fixed.median() > 0.9),
             Row::new("a second flow in place of the job", "0.5", flow.to_string(), is_half(&flow)),
         ];
@@ -89,7 +93,7 @@ impl Setting {
             place: super::SIMULATED.into(),
             rows,
             notes: vec![format!(
-                "Payload after {} ms; medians with the least and the most of {} starts. Cases of the sheet: 0 to 3 as the rows.",
+                "Payload after {} ms; medians with the least and the most of {} starts. Cases of the sheet: 0 to 4 as the rows.",
                 self.from_ms,
                 self.later_ms.len()
             )],
@@ -107,7 +111,8 @@ impl Setting {
         let mut scenario = self.scenario.clone();
         let name = match joins {
             Joins::Job => "job",
-            Joins::Growing => "job that grows when marked",
+            Joins::Whole => "job of whole rounds",
+            Joins::Growing => "job of whole rounds that grows when marked",
             Joins::Fixed => "job without congestion control",
             Joins::Flow => "flow",
         };
@@ -115,6 +120,7 @@ impl Setting {
         let job = job(&mut scenario)?;
         let start_ms = job.start_ms.least() + later_ms;
         job.start_ms = Range::Exactly(start_ms);
+        job.whole_rounds = matches!(joins, Joins::Whole | Joins::Growing);
         job.grow_when_marked = joins == Joins::Growing;
         job.window = (joins == Joins::Fixed).then_some(self.window);
         let hosts = job.placement.clone();

@@ -74,6 +74,9 @@ pub struct JobSection {
     /// PANAMA: windows grow in rounds with marks too, as DCTCP's do; without, as Fig. 5 has it.
     #[serde(default)]
     pub grow_when_marked: bool,
+    /// PANAMA: a round is of what was out at its begin, as DCTCP's; without, as Fig. 5 has it, of as many Results as the window has by then.
+    #[serde(default)]
+    pub whole_rounds: bool,
     /// PANAMA: share of each switch's ports that are waited for.
     #[serde(default = "unscaled")]
     pub share: f64,
@@ -281,6 +284,7 @@ impl<'a> Installer<'a> {
             window_max: section.slots,
             window: section.window,
             grows_when_marked: section.grow_when_marked,
+            whole_rounds: section.whole_rounds,
             share: section.share,
             block_count: packets.count,
             packet_bytes: packets.bytes,
