@@ -32,7 +32,9 @@ const FENCE: u32 = 0xfe;
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// For counters that another reader kept from being published.
 const COUNTERS_WAIT: Duration = Duration::from_millis(20);
-/// Vectors that ask for what a running switch takes from its clock and its queue.
+/// A slot that gets at least so old can get old in real time; with a shorter age a running switch could never be young.
+const SLOT_AGE_MIN: Span = Span::from_ms(10);
+/// Vectors that ask for a moment between young and old, and for a queue of a given length.
 const LEFT_OUT: [&str; 2] = ["ecn_is_marked_and_merged.toml", "stale_slot_freed_by_age.toml"];
 
 /// The neighbours of one switch, for one lane of one job.
@@ -71,6 +73,8 @@ struct DaemonTarget {
     server: ServerNode,
     /// Every job that was installed, removed ones too.
     jobs: Vec<Job>,
+    /// When the packet before came, in the vector's time.
+    now_ns: u64,
 }
 
 impl SwitchNode {
@@ -195,7 +199,13 @@ impl ServerNode {
 impl DaemonTarget {
     fn start() -> DaemonTarget {
         let config = switch_config(&SwitchSpec::default());
-        DaemonTarget { config, switches: HashMap::new(), server: ServerNode::start(), jobs: Vec::new() }
+        DaemonTarget { config, switches: HashMap::new(), server: ServerNode::start(), jobs: Vec::new(), now_ns: 0 }
+    }
+
+    /// At least as much time passes as in the vector.
+    fn wait_until(&mut self, now_ns: u64) {
+        std::thread::sleep(Duration::from_nanos(now_ns.saturating_sub(self.now_ns)));
+        self.now_ns = now_ns;
     }
 
     /// Takes a job into service at one switch and makes its neighbours known there.
@@ -331,6 +341,7 @@ impl AtpTarget for DaemonTarget {
     }
 
     fn exchange(&mut self, arrival: &Arrival, packet: &[u8]) -> Result<Exchange, String> {
+        self.wait_until(arrival.now_ns);
         match arrival.node {
             Node::Server => self.at_server(arrival, packet),
             _ => self.at_switch(arrival, packet),
@@ -338,12 +349,13 @@ impl AtpTarget for DaemonTarget {
     }
 }
 
-/// The clock and the queue are real: no slot is old here, and no queue long.
+/// The clock and the queue are real: no queue is long here, and a slot is old only in vectors that wait for it.
 fn switch_config(spec: &SwitchSpec) -> SwitchConfig {
+    let age = Span::from_ns(spec.slot_age_ns_max);
     SwitchConfig {
         slot_count: spec.slot_count,
         element_count_max: spec.element_count_max,
-        slot_age_max: Span::from_ms(3_600_000),
+        slot_age_max: if age >= SLOT_AGE_MIN { age } else { Span::from_ms(3_600_000) },
         ecn_threshold_bytes: u32::MAX,
     }
 }

@@ -61,6 +61,8 @@ pub struct Totals {
     pub replies: u64,
     /// Chunks summed again as floats.
     pub saturated: u64,
+    /// Chunks summed at another scale than 10^8.
+    pub scaled: u64,
     /// Packets that were not used, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -76,6 +78,7 @@ impl Totals {
             collisions: lane.collisions,
             replies: lane.replies,
             saturated: lane.saturated,
+            scaled: lane.scaled,
             drops: lane.drops,
         });
     }
@@ -89,6 +92,7 @@ impl Totals {
         self.collisions += other.collisions;
         self.replies += other.replies;
         self.saturated += other.saturated;
+        self.scaled += other.scaled;
         self.drops.iter_mut().zip(other.drops).for_each(|(sum, part)| *sum += part);
     }
 }

@@ -37,6 +37,11 @@ impl Lateness {
         self.longest = Span::ZERO;
     }
 
+    /// The timer has probably found a loss.
+    pub fn doubt(&mut self) {
+        self.longest = Span::from_ns(self.longest.as_ns() / 2);
+    }
+
     /// For how long a missing Parameter may be nobody's loss: a quarter more than the longest wait.
     pub fn patience(&self) -> Span {
         Span::from_ns(self.longest.as_ns() / 4 * 5)
@@ -64,6 +69,8 @@ mod tests {
         }
         lateness.note(at(1300), Span::from_ms(6));
         assert_eq!(lateness.patience(), Span::from_us(7500));
+        lateness.doubt();
+        assert_eq!(lateness.patience(), Span::from_us(3750), "one resend that seems to have helped may be chance");
         lateness.forget();
         assert_eq!(lateness.patience(), Span::ZERO);
     }

@@ -4,7 +4,7 @@ use fanin_numeric::BlockExponent;
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::RANK_ALL;
 
-use super::{Tensors, Worker};
+use super::{Place, Tensors, Worker};
 use crate::DropReason;
 use crate::atp::{Missing, scale};
 use crate::time::Time;
@@ -146,16 +146,26 @@ impl Worker {
             self.lateness.note(now, now.since(place.sent_first));
             self.burst = 1;
         } else if self.timer.is_backed_off() {
-            let round_trip = self.timer.smoothed().unwrap_or_default();
-            let is_for_the_resend = now.since(place.sent_last) <= round_trip.saturating_mul(2);
-            if is_for_the_resend {
-                self.lateness.forget();
-            } else if header.worker_rank == RANK_ALL {
-                self.lateness.note(now, now.since(place.sent_first));
-            }
-            self.burst = (2 * self.burst).min(self.config.window_max);
+            self.judge_timer(now, &place, header.worker_rank != RANK_ALL);
         }
         self.timer.on_progress(now);
+    }
+
+    /// Whether a timer that ran out had found a loss, now that its chunk's answer is there.
+    fn judge_timer(&mut self, now: Time, place: &Place, is_for_me_alone: bool) {
+        let round_trip = self.timer.smoothed().unwrap_or_default();
+        let is_soon = now.since(place.sent_last) <= round_trip.saturating_mul(2);
+        if is_for_me_alone {
+            // The sum was there: its Parameter had been lost.
+            self.lateness.forget();
+        } else if is_soon {
+            // So the resend has completed the sum, or somebody who was late happened to come just now.
+            self.lateness.doubt();
+        } else {
+            self.lateness.note(now, now.since(place.sent_first));
+        }
+        let was_right = is_for_me_alone || is_soon;
+        self.burst = if was_right { (2 * self.burst).min(self.config.window_max) } else { 1 };
     }
 
     fn read(&mut self, position: u64, header: &Header, payload: &[u8], tensors: &mut impl Tensors) {
