@@ -10,7 +10,7 @@ use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::ATP_HEADER_BYTES;
-use fanin_wire::{ElementFormat as FaninFormat, Operator};
+use fanin_wire::{Accumulator, ElementFormat as FaninFormat, Operator};
 use libfuzzer_sys::fuzz_target;
 
 const ELEMENTS: u16 = 32;
@@ -35,8 +35,9 @@ fuzz_target!(|bytes: &[u8]| {
         repair(choice, &mut packet);
     }
     round_trip(&packet);
-    to_a_switch(choice >> 6 & 1, &packet);
-    to_the_server(&packet);
+    let accumulator = if choice & 0x80 == 0 { Accumulator::StaticFixed } else { Accumulator::Fpisa };
+    to_a_switch(choice >> 6 & 1, accumulator, &packet);
+    to_the_server(accumulator, &packet);
     to_a_worker(&packet);
 });
 
@@ -74,14 +75,21 @@ fn tree() -> Tree {
     Tree::racks(&[2, 1], 1).expect("a tree")
 }
 
-fn to_a_switch(level: u8, packet: &[u8]) {
+fn to_a_switch(level: u8, accumulator: Accumulator, packet: &[u8]) {
     let mut switch = Switch::new(SwitchConfig {
         slot_count: SLOTS,
         element_count_max: ELEMENTS,
         slot_age_max: Span::from_ns(1),
         ecn_threshold_bytes: 10,
     });
-    let job = JobConfig { job_id: JOB_ID.into(), job_token: JOB_TOKEN.into(), lane_count: 2, level };
+    let job = JobConfig {
+        job_id: JOB_ID.into(),
+        job_token: JOB_TOKEN.into(),
+        lane_count: 2,
+        level,
+        accumulator,
+        worker_count: tree().worker_count(),
+    };
     switch.install(job).expect("a valid job");
     let mut output = [0; 4096];
     let mut header = [0; ATP_HEADER_BYTES];
@@ -102,7 +110,7 @@ fn to_a_switch(level: u8, packet: &[u8]) {
     assert_eq!(switch.slots_in_use(None), 0);
 }
 
-fn to_the_server(packet: &[u8]) {
+fn to_the_server(accumulator: Accumulator, packet: &[u8]) {
     let mut server = Server::new(ServerConfig {
         job_id: JOB_ID.into(),
         job_token: JOB_TOKEN.into(),
@@ -112,6 +120,7 @@ fn to_the_server(packet: &[u8]) {
         window_max: WINDOW,
         element_count_max: ELEMENTS,
         stragglers: None,
+        accumulator,
         overflow_often: 1,
     });
     let mut output = [0; 4096];
