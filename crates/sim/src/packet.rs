@@ -47,6 +47,12 @@ pub struct Packet {
     pub tag: u16,
 }
 
+/// The hash of acknowledgements, by that of their segments: another path, as a hash of the turned-round addresses would give.
+#[inline]
+pub const fn hash_of_answers(hash: u16) -> u16 {
+    hash.rotate_left(7) ^ 0x5bd1
+}
+
 /// Bytes of a pause frame on a link, with what Ethernet adds.
 pub const PAUSE_BYTES: u16 = 84;
 

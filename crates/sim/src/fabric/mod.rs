@@ -7,7 +7,7 @@ pub use shapes::{Links, dumbbell, fat_tree, leaf_spine, star};
 use anyhow::{Context, ensure};
 
 use crate::link::LinkConfig;
-use crate::packet::HOST_COUNT_MAX;
+use crate::packet::{HOST_COUNT_MAX, Packet};
 
 /// Both ends of a cable are ports of nodes: hosts are numbered from 0, switches from `host_count` on.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,20 @@ impl SwitchRoutes {
     pub fn ports(&self, route: &Route) -> &[u16] {
         &self.choices[usize::from(route.first)..][..usize::from(route.count)]
     }
+}
+
+/// The port by which a switch with these routes sends a packet on; the directory is that of the whole network.
+#[inline]
+pub fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packet) -> usize {
+    const TIER_BITS: u32 = 5;
+    let destination = usize::from(packet.destination);
+    let route = routes.by_rack[usize::from(directory.rack_of[destination])];
+    if route.count == 0 {
+        return usize::from(directory.port_of[destination]);
+    }
+    let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
+    let choice = (u32::from(hash) * u32::from(route.count)) >> u16::BITS;
+    usize::from(routes.choices[usize::from(route.first) + choice as usize])
 }
 
 /// Shortest paths, all of equal length at once (ECMP).

@@ -1,7 +1,7 @@
 //! The receiving end of a flow: one acknowledgement for each segment.
 
 use super::Handle;
-use crate::packet::{ECHO, Kind, LAST, MARKED, Packet};
+use crate::packet::{ECHO, Kind, LAST, MARKED, Packet, hash_of_answers};
 use crate::transport::Transport;
 
 /// What has arrived of a flow.
@@ -73,8 +73,7 @@ pub fn answer(packet: &Packet, received: u32, handle: Handle, host: u16, transpo
         source: host,
         destination: packet.source,
         bytes: transport.ack_bytes(),
-        // Another path than the segments', as a hash of the turned-round addresses would give.
-        hash: packet.hash.rotate_left(7) ^ 0x5bd1,
+        hash: hash_of_answers(packet.hash),
         kind: Kind::Ack,
         flags: if packet.flags & MARKED == 0 { 0 } else { ECHO },
     }

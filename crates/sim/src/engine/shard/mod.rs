@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::datagrams::{DatagramId, Datagrams};
 use crate::engine::SwitchOutcome;
 use crate::engine::buffers::Buffers;
-use crate::fabric::{Routes, SwitchRoutes};
+use crate::fabric::{Routes, SwitchRoutes, next_hop};
 use crate::host::{Host, Uplink};
 use crate::job::aggregation::Programs;
 use crate::link::{Class, Link};
@@ -17,7 +17,6 @@ use crate::packet::{Kind, Packet};
 use crate::transport::Transport;
 use arrivals::Arrivals;
 pub use build::build;
-use switch::next_hop;
 
 const WORD_BITS: usize = 64;
 /// So many hosts are brought to the cache at once.

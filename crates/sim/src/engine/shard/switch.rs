@@ -3,7 +3,7 @@
 use super::{Shard, Switch};
 use crate::datagrams::DatagramId;
 use crate::engine::buffers::{Buffers, Order};
-use crate::fabric::{Routes, SwitchRoutes};
+use crate::fabric::{Routes, SwitchRoutes, next_hop};
 use crate::host::time;
 use crate::job::aggregation::{Arrival, DATAGRAM_BYTES_MAX, Outbox, Queues};
 use crate::link::{Class, Link};
@@ -29,19 +29,6 @@ impl Queues for PortQueues<'_> {
     fn port_of(&self, packet: &Packet) -> u16 {
         next_hop(self.routes, self.directory, packet) as u16
     }
-}
-
-#[inline]
-pub(super) fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packet) -> usize {
-    const TIER_BITS: u32 = 5;
-    let destination = usize::from(packet.destination);
-    let route = routes.by_rack[usize::from(directory.rack_of[destination])];
-    if route.count == 0 {
-        return usize::from(directory.port_of[destination]);
-    }
-    let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
-    let choice = (u32::from(hash) * u32::from(route.count)) >> u16::BITS;
-    usize::from(routes.choices[usize::from(route.first) + choice as usize])
 }
 
 impl Shard {
