@@ -17,6 +17,8 @@ pub struct FlowClass {
     pub bytes_max: u64,
     /// Flows that ended.
     pub count: u64,
+    /// Flows that had started and not ended, which are in none of the times.
+    pub unended: u64,
     /// Completion times: mean and percentiles, microseconds.
     pub mean_us: f64,
     /// Median.
@@ -167,7 +169,7 @@ impl Report {
         Report {
             flows_started: sum(|host| host.started),
             flows_completed: sum(|host| host.completed),
-            classes: classes(&outcome.flows),
+            classes: classes(outcome),
             jobs: job_reports(&iterations(outcome, jobs), jobs),
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
@@ -186,25 +188,30 @@ impl Report {
     }
 }
 
-fn classes(flows: &[FlowRecord]) -> Vec<FlowClass> {
+fn classes(outcome: &Outcome) -> Vec<FlowClass> {
     let mut low = 0;
     let mut classes = Vec::new();
     for end in CLASS_ENDS {
-        classes.extend(class(end, flows.iter().filter(|flow| flow.bytes > low && flow.bytes <= end)));
+        classes.extend(class(outcome, low, end));
         low = end;
     }
-    classes.extend(class(u64::MAX, flows.iter()));
+    classes.extend(class(outcome, 0, u64::MAX));
     classes
 }
 
-fn class<'a>(bytes_max: u64, flows: impl Iterator<Item = &'a FlowRecord>) -> Option<FlowClass> {
-    let mut times: Vec<u64> = flows.map(|flow| flow.completion_ps).collect();
+/// Flows longer than `low` and up to `bytes_max`.
+fn class(outcome: &Outcome, low: u64, bytes_max: u64) -> Option<FlowClass> {
+    let is_in = |flow: &FlowRecord| flow.bytes > low && flow.bytes <= bytes_max;
+    let ended = outcome.flows.iter().filter(|flow| is_in(flow));
+    let mut times: Vec<u64> = ended.map(|flow| flow.completion_ps).collect();
+    let unended = outcome.unended.iter().filter(|flow| is_in(&flow.so_far)).count() as u64;
     times.sort_unstable();
     let at = |share: f64| percentile(&times, share) / 1e6;
-    (!times.is_empty()).then(|| FlowClass {
+    (times.len() as u64 + unended > 0).then(|| FlowClass {
         bytes_max,
         count: times.len() as u64,
-        mean_us: times.iter().map(|&time| time as f64).sum::<f64>() / times.len() as f64 / 1e6,
+        unended,
+        mean_us: times.iter().map(|&time| time as f64).sum::<f64>() / times.len().max(1) as f64 / 1e6,
         p50_us: at(0.5),
         p95_us: at(0.95),
         p99_us: at(0.99),

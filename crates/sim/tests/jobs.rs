@@ -57,6 +57,42 @@ fn two_ranks_on_a_ring_need_each_other() {
     assert_eq!(iterations_us(&run_on(&text, 1), 0).len(), 3);
 }
 
+#[test]
+fn buckets_are_summed_while_the_next_ones_are_computed() {
+    let us = |scheme: &str, more: &str| iterations_us(&run_on(&star(scheme, more), 1), 0);
+    for scheme in ["ideal", "ring", "switchml", "panama", "atp"] {
+        // ATP's server has a host of its own, and its window grows slowly.
+        let star = |compute_ms: f64, more: &str| {
+            let text = star(scheme, more).replace("hosts = 8", "hosts = 9") + "\n[atp]\nwindow_initial = 512";
+            let text = text.replace("compute_ms = 2.0", &format!("compute_ms = {compute_ms:?}"));
+            iterations_us(&run_on(&text, 1), 0)[2]
+        };
+        let whole = star(2.0, "") - 2000.0;
+        // Ready after each half of a millisecond: the link is never idle from the first to the last.
+        let overlapping = star(2.0, "buckets = 4\nbackward = 1.0");
+        assert!((overlapping - 500.0 - whole).abs() < 0.1 * whole, "{scheme}: {overlapping} us, {whole} to sum all");
+        // All but the last are summed by then.
+        let late = star(20.0, "ready = [0.1, 0.2, 0.3, 1.0]");
+        assert!((late - 20_000.0 - whole / 4.0).abs() < 0.15 * whole, "{scheme}: {late} us");
+    }
+    assert_eq!(us("ring", "buckets = 1"), us("ring", ""), "one bucket is none");
+    assert_eq!(us("switchml", "buckets = 4\nbackward = 0.0").len(), 3);
+}
+
+#[test]
+fn buckets_that_cannot_be_are_refused() {
+    for (more, word) in [
+        ("buckets = 0", "0 buckets"),
+        ("ready = [0.5, 0.4, 1.0]", "none before"),
+        ("ready = [0.5]", "the last 1"),
+        ("buckets = 2\nready = [0.5, 1.0]", "one of them"),
+        ("backward = 1.5", "backward"),
+    ] {
+        let error = Scenario::parse(&star("ring", more)).unwrap().plan().map(drop).unwrap_err();
+        assert!(format!("{error:#}").contains(word), "{error:#}");
+    }
+}
+
 const MIXED: &str = "
 duration_ms = 20
 seed = 5

@@ -8,6 +8,7 @@ mod fpisa;
 mod libra;
 pub mod output;
 mod page;
+mod panama;
 mod switchml;
 mod training;
 
@@ -33,6 +34,8 @@ pub enum Reproduce {
     Switchml(PaperArguments<switchml::Name>),
     /// Libra (Ding et al., 2022): float addition by tables.
     Libra(PaperArguments<libra::Name>),
+    /// PANAMA (Gebara et al., MLSys 2021): jobs and other traffic in one network, packet by packet.
+    Panama(PaperArguments<panama::Name>),
 }
 
 /// Flags of every paper.
@@ -52,6 +55,9 @@ pub struct PaperArguments<N: Paper> {
     /// Seconds in place of minutes: shows that everything works; its numbers mean little.
     #[arg(long)]
     quick: bool,
+    /// The paper's size where the built-in parameters are smaller: PANAMA's Fig. 8, with 1,024 servers. It takes hours.
+    #[arg(long, conflicts_with_all = ["quick", "config"])]
+    full: bool,
     /// Recorded gradients (`fanin.record`): a folder, or a file. Experiments on gradients run on them as well. May be given
     /// several times.
     #[arg(long, value_name = "FOLDER")]
@@ -75,6 +81,11 @@ pub trait Paper: ValueEnum + PartialEq + Send + Sync + 'static {
     /// Whether it has a use for recorded gradients.
     fn reads_gradients(self) -> bool;
 
+    /// Whether it has parameters of the paper's size beside smaller ones.
+    fn has_full(self) -> bool {
+        false
+    }
+
     /// Why it is left out unless it is named.
     fn left_out(self, _is_quick: bool) -> Option<&'static str> {
         None
@@ -91,6 +102,7 @@ pub fn run(command: Reproduce) -> anyhow::Result<i32> {
         Reproduce::Fpisa(arguments) => conduct(arguments),
         Reproduce::Switchml(arguments) => conduct(arguments),
         Reproduce::Libra(arguments) => conduct(arguments),
+        Reproduce::Panama(arguments) => conduct(arguments),
     }
 }
 
@@ -100,9 +112,17 @@ fn conduct<N: Paper>(arguments: PaperArguments<N>) -> anyhow::Result<i32> {
         let readers = N::value_variants().iter().filter(|name| (*name).clone().reads_gradients());
         bail!("only these experiments read --gradients: {}", readers.map(name_of).collect::<Vec<_>>().join(", "));
     }
+    if arguments.full && !chosen.iter().any(|name| name.clone().has_full()) {
+        bail!("--full: what there is has the paper's size already, or has no larger one");
+    }
     let parameters = arguments.config.as_deref().map(read).transpose()?;
-    let options =
-        Options { parameters, seed: arguments.seed, is_quick: arguments.quick, gradients: arguments.gradients };
+    let options = Options {
+        parameters,
+        seed: arguments.seed,
+        is_quick: arguments.quick,
+        is_full: arguments.full,
+        gradients: arguments.gradients,
+    };
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     }

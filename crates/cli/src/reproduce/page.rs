@@ -38,6 +38,13 @@ FOLDER --out results` runs one experiment on gradients of your own and writes it
 [experiments/fpisa](../../experiments/fpisa). Figs. 7 to 9 need PyTorch, or Figs. 7 and 8 a recording; times of Figs. 6 and 10 depend on the machine.
 ";
 
+/// How PANAMA's page begins.
+pub const PANAMA: &str = "\
+# The PANAMA paper's evaluation, again
+
+Written by `fanin reproduce panama --markdown`; each number was simulated, packet by packet. The parameters are in [experiments/panama](../../experiments/panama).
+";
+
 /// How SwitchML's page begins.
 pub const SWITCHML: &str = "\
 # The SwitchML paper's quantisation, again

@@ -6,6 +6,7 @@ use fanin_lab::advise::Table2;
 use fanin_lab::atp::Options;
 use fanin_lab::findings::Findings;
 use fanin_lab::numerics::Experiment;
+use fanin_lab::replay::Setting;
 
 use super::training::{self, Claim};
 use super::{Paper, fig12, is_root, page, recorded};
@@ -15,6 +16,10 @@ use super::{Paper, fig12, is_root, page, recorded};
 pub enum Name {
     /// Accuracy over training, with the quantisation and without (PyTorch).
     Fig2,
+    /// Speed-ups of a step over a ring at 100 Gbit/s, packet by packet.
+    Fig4,
+    /// The same with 16 workers, for the models that the network holds up.
+    Fig5,
     /// Convergence of several models with the quantisation (PyTorch).
     Fig11,
     /// Time to sum integers, float32 and float16.
@@ -54,6 +59,8 @@ impl Paper for Name {
         match self {
             Name::Fig2 => curves(include_str!("../../../../experiments/switchml/fig2.toml"), &FIG2),
             Name::Fig11 => curves(include_str!("../../../../experiments/switchml/fig11.toml"), &FIG11),
+            Name::Fig4 => replay("fig4", include_str!("../../../../experiments/switchml/fig4.toml"), options),
+            Name::Fig5 => replay("fig5", include_str!("../../../../experiments/switchml/fig5.toml"), options),
             Name::Fig12 => fig12::run(options),
             Name::Table2 => table2(options),
             Name::Theorems => recorded(Experiment::SwitchmlTheorems, options),
@@ -69,6 +76,11 @@ impl Paper for Name {
         let needs = "it runs in network namespaces, as root";
         (self == Name::Fig12 && !is_root()).then_some(needs)
     }
+}
+
+fn replay(figure: &str, built_in: &str, options: &Options) -> anyhow::Result<Findings> {
+    let title = "Speed-up of a training step over a ring, replayed (§6.2, Figs. 4 and 5)";
+    Setting::read(figure, built_in, options)?.run(figure, title, &|line| eprintln!("{line}"))
 }
 
 fn table2(options: &Options) -> anyhow::Result<Findings> {

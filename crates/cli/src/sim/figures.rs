@@ -56,8 +56,9 @@ fn completion_times(outcome: &Outcome) -> Option<Figure> {
 /// Median and 99th percentile of completion times over sizes.
 fn percentiles(told: &Told) -> Option<Figure> {
     let report = Report::new(told.outcome, told.jobs, told.duration_ps);
-    let classes = report.classes.split_last()?.1;
-    let groups = classes.iter().map(super::class_name).collect();
+    let classes = report.classes.split_last()?.1.iter().filter(|class| class.count > 0);
+    let classes: Vec<_> = classes.collect();
+    let groups = classes.iter().map(|class| super::class_name(class)).collect();
     let series = |name: &str, part: fn(&report::FlowClass) -> f64| {
         let points = classes.iter().enumerate().map(|(place, class)| (place as f64, part(class) / 1000.0)).collect();
         Series { name: name.into(), points }

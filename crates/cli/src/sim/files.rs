@@ -25,6 +25,7 @@ impl Told<'_> {
     pub fn write_to(&self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         write(&folder.join("flows.csv"), &self.flows())?;
+        write(&folder.join("unended.csv"), &self.unended())?;
         write(&folder.join("links.csv"), &self.links())?;
         write(&folder.join("links.svg"), &figures::heat_map(self))?;
         if !self.jobs.is_empty() {
@@ -60,6 +61,15 @@ impl Told<'_> {
         for flow in &self.outcome.flows {
             let (source, destination, bytes) = (flow.source, flow.destination, flow.bytes);
             let _ = writeln!(text, "{source},{destination},{bytes},{},{}", flow.start_ps, flow.completion_ps);
+        }
+        text
+    }
+
+    fn unended(&self) -> String {
+        let mut text = "source,destination,bytes,start_ps,acknowledged_bytes\n".to_string();
+        for flow in &self.outcome.unended {
+            let fanin_sim::host::FlowRecord { source, destination, bytes, start_ps, .. } = flow.so_far;
+            let _ = writeln!(text, "{source},{destination},{bytes},{start_ps},{}", flow.acknowledged_bytes);
         }
         text
     }

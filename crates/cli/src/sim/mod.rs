@@ -2,6 +2,7 @@
 
 mod figures;
 mod files;
+mod ray;
 mod sweep;
 
 use std::io::IsTerminal;
@@ -191,11 +192,12 @@ fn print(run: &Run) {
     }
     println!("{} hosts, {} switches, {} ms simulated, seed {}", run.hosts, run.switches, run.duration_ms, run.seed);
     if !report.classes.is_empty() {
-        let mut shown = table(&["flows", "ended", "mean", "p50", "p95", "p99"], 1);
+        let mut shown = table(&["flows", "ended", "going on", "mean", "p50", "p95", "p99"], 1);
         for (place, class) in report.classes.iter().enumerate() {
             let name = if place + 1 == report.classes.len() { "all".into() } else { class_name(class) };
             let times = [class.mean_us, class.p50_us, class.p95_us, class.p99_us].map(show_us);
-            shown.add_row([name, class.count.to_string()].into_iter().chain(times));
+            let counts = [class.count.to_string(), class.unended.to_string()];
+            shown.add_row([name].into_iter().chain(counts).chain(times));
         }
         println!("{shown}");
     }

@@ -10,7 +10,9 @@ use fanin_sim::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
+use super::ray::{self, Plan, PlannedRun};
 use super::{Run, run_scenario};
+use crate::bench::fleet::python;
 use crate::bench::output::write;
 
 /// More runs than that are hardly meant.
@@ -31,6 +33,13 @@ pub struct Arguments {
     /// Runs at a time; without, as many as there are processors.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
+    /// Make the runs on a Ray cluster, by its address, or `auto` for the one that this machine is in. Needs Python with fanin and Ray, and the
+    /// same build of fanin on every machine of it.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["jobs", "run"])]
+    ray: Option<String>,
+    /// Make only the run of this name in DIR/runs, and no table: what --ray starts on the cluster's machines.
+    #[arg(long, value_name = "NAME")]
+    run: Option<String>,
     /// Folder for sweep.csv and a report for each run.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -82,15 +91,52 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
     let tasks = tasks(&text, &sets, arguments.seeds, program()?).with_context(context)?;
     let folder = arguments.out.join("runs");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    if let Some(name) = &arguments.run {
+        let own = tasks.iter().find(|task| task.name == *name);
+        let task = own.with_context(|| {
+            format!("no run of this sweep is called {name} here: every machine needs the same build of fanin")
+        })?;
+        return run_one(task, &folder).map(|()| 0);
+    }
     let missing: Vec<&Task> = tasks.iter().filter(|task| read(&folder, task).is_none()).collect();
     eprintln!("{} runs, of which {} are there already", tasks.len(), tasks.len() - missing.len());
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    run_all(&missing, &folder, arguments.jobs.map_or(processors, usize::from))?;
+    if let Some(address) = &arguments.ray {
+        let plan = Plan::new(text, arguments, &missing, &folder)?;
+        ray::run_all(address, &plan)?;
+    } else {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        run_all(&missing, &folder, arguments.jobs.map_or(processors, usize::from))?;
+    }
     let keys: Vec<&str> = sets.iter().map(|set| set.key.as_str()).collect();
     let file = arguments.out.join("sweep.csv");
     write(&file, &table(&tasks, &keys, &folder)?)?;
     println!("{}", file.display());
     Ok(0)
+}
+
+impl Plan {
+    fn new(scenario: String, arguments: &Arguments, missing: &[&Task], folder: &Path) -> anyhow::Result<Plan> {
+        let program = program_file()?;
+        // Within Python it is the extension module that runs.
+        let is_module = program.ends_with(".so");
+        let command = if is_module {
+            [&python().to_string_lossy(), "-m", "fanin"].map(String::from).into()
+        } else {
+            vec![program]
+        };
+        let sets = arguments.sets.iter().flat_map(|set| ["--set".into(), set.clone()]);
+        let runs = missing.iter().map(|task| PlannedRun {
+            name: task.name.clone(),
+            label: format!("{} seed {}", task.values.join(", "), task.seed),
+        });
+        Ok(Plan {
+            command,
+            scenario,
+            arguments: sets.chain(["--seeds".into(), arguments.seeds.to_string()]).collect(),
+            runs: runs.collect(),
+            folder: folder.to_string_lossy().into_owned(),
+        })
+    }
 }
 
 /// A key and what it is set to.
@@ -163,11 +209,16 @@ fn hash(parts: &[&[u8]]) -> u64 {
 
 /// What is running, as a number: of the bytes of its file, since a version is the same before and after a change of the simulator.
 fn program() -> anyhow::Result<u64> {
-    let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
-    let path = file_of(&maps, program as *const () as usize).context("cannot find the file of the running program")?;
-    let bytes = std::fs::read(path)
+    let path = program_file()?;
+    let bytes = std::fs::read(&path)
         .with_context(|| format!("cannot read the running program, {path}: was it replaced? Start the sweep again"))?;
     Ok(hash(&[&bytes]))
+}
+
+fn program_file() -> anyhow::Result<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
+    let path = file_of(&maps, program as *const () as usize);
+    path.map(str::to_owned).context("cannot find the file of the running program")
 }
 
 /// The file that is mapped at an address: the command, or Python's extension module.
@@ -375,6 +426,27 @@ mod tests {
         );
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(program().unwrap(), hash(&[&own]));
+    }
+
+    #[test]
+    fn a_cluster_is_told_how_to_make_each_run() {
+        let folder = std::env::temp_dir().join(format!("fanin-sweep-plan-{}", std::process::id()));
+        let file = folder.join("scenario.toml");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(&file, TEXT).unwrap();
+        let sets = vec!["job.0.scheme=ring,switchml".to_owned()];
+        let out = folder.join("out");
+        let arguments = Arguments { file, sets, seeds: 1, jobs: None, ray: None, run: None, out: out.clone() };
+        let parsed = [Set::parse(&arguments.sets[0]).unwrap()];
+        let tasks = tasks(TEXT, &parsed, 1, program().unwrap()).unwrap();
+        let plan = Plan::new(TEXT.into(), &arguments, &[&tasks[1]], &out.join("runs")).unwrap();
+        assert_eq!((plan.runs.len(), plan.runs[0].label.as_str()), (1, "switchml seed 1"));
+        assert_eq!(plan.arguments, ["--set", "job.0.scheme=ring,switchml", "--seeds", "1"]);
+        assert_eq!(plan.command, [std::env::current_exe().unwrap().to_str().unwrap()]);
+        // As another machine does it.
+        assert_eq!(run(&Arguments { run: Some(plan.runs[0].name.clone()), ..arguments }).unwrap(), 0);
+        assert!(read(&out.join("runs"), &tasks[1]).is_some() && !out.join("sweep.csv").exists());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

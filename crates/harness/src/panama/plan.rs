@@ -187,7 +187,13 @@ fn job(random: &mut Random, controller: &mut Controller, number: u32, calm: bool
         collectives.push(submission);
     }
     let cwnd_initial = random.within(1, window_max.into()) as u32;
-    let dctcp = CongestionControl::Dctcp { cwnd_initial, ssthresh_initial: 8, gain_shift: 4, grows_when_marked: false };
+    let dctcp = CongestionControl::Dctcp {
+        cwnd_initial,
+        ssthresh_initial: 8,
+        gain_shift: 4,
+        grows_when_marked: false,
+        whole_rounds: false,
+    };
     JobPlan {
         job_id: request.job_id,
         job_token: request.job_token,

@@ -55,6 +55,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Smaller, for tests: its numbers mean little.
     pub is_quick: bool,
+    /// The paper's size, where the built-in parameters are smaller; it may take hours.
+    pub is_full: bool,
     /// Recordings of `fanin.record`, for [`Experiment::Overflow`]; the others have no use for them.
     pub gradients: Vec<PathBuf>,
 }

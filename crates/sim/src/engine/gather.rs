@@ -8,11 +8,11 @@ use crate::host::Host;
 use crate::job::{Rank, Work};
 use crate::link::Link;
 
-/// Puts the shards' ends together, in an order that does not depend on how the nodes were divided.
+/// Puts the shards' ends at `end_ps` together, in an order that does not depend on how the nodes were divided.
 ///
 /// # Errors
 /// Why a rank or a program could not go on.
-pub fn outcome(shards: Vec<Shard>) -> anyhow::Result<Outcome> {
+pub fn outcome(shards: Vec<Shard>, end_ps: u64) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::default();
     let (mut links, mut hosts, mut switches) = (Vec::new(), Vec::new(), Vec::new());
     for shard in shards {
@@ -24,11 +24,13 @@ pub fn outcome(shards: Vec<Shard>) -> anyhow::Result<Outcome> {
     hosts.sort_by_key(Host::index);
     for host in &mut hosts {
         outcome.flows.extend(host.drain_finished());
+        outcome.unended.extend(host.unended(end_ps));
         outcome.hosts.push(*host.counters());
         outcome.samples.hosts.push(host.samples().to_vec());
         add_ranks(host.ranks(), &mut outcome)?;
     }
     outcome.flows.sort_unstable();
+    outcome.unended.sort_unstable();
     outcome.iterations.sort_unstable();
     outcome.samples.ranks.sort_unstable();
     switches.sort_by_key(|(index, ..)| *index);

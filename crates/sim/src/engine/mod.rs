@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use anyhow::ensure;
 
 use crate::fabric::Fabric;
-use crate::host::{FlowRecord, HostCounters};
+use crate::host::{FlowRecord, HostCounters, Unended};
 use crate::job::aggregation::{EndpointCounters, Programs};
 use crate::job::{IterationRecord, Rank};
 use crate::link::LinkCounters;
@@ -106,6 +106,8 @@ pub struct RankSamples {
 pub struct Outcome {
     /// Flows that ended, by start, source and destination.
     pub flows: Vec<FlowRecord>,
+    /// Flows that had started and not ended, in the same order; not in the digest.
+    pub unended: Vec<Unended>,
     /// By cable, and the direction from its first end before the other.
     pub links: Vec<LinkOutcome>,
     /// By host.
@@ -208,7 +210,7 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
         };
         own.into_iter().chain(others.into_iter().map(join)).collect::<Vec<_>>()
     });
-    let mut outcome = gather::outcome(shards)?;
+    let mut outcome = gather::outcome(shards, duration_ps)?;
     outcome.samples.every_ps = sample_ps;
     outcome.check()?;
     let dropped: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();

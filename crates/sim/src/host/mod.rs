@@ -36,6 +36,15 @@ pub struct FlowRecord {
     pub destination: u16,
 }
 
+/// A flow that was still going on at the end of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unended {
+    /// As of one that ended; its completion time is what has passed so far.
+    pub so_far: FlowRecord,
+    /// Payload that its sender knows to have arrived.
+    pub acknowledged_bytes: u64,
+}
+
 /// What a host's flows have gone through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
@@ -145,6 +154,16 @@ impl Host {
     /// Takes the records of the flows that have ended since the last call.
     pub fn drain_finished(&mut self) -> impl Iterator<Item = FlowRecord> + '_ {
         self.finished.drain(..)
+    }
+
+    /// Its flows that have not ended at `now_ps`, without connections of jobs.
+    pub fn unended(&mut self, now_ps: u64) -> impl Iterator<Item = Unended> + '_ {
+        let index = self.index;
+        let flows = self.senders.iter_mut().filter(|(_, sender)| !sender.is_stream());
+        flows.map(move |(_, sender)| Unended {
+            so_far: sender.record(now_ps, index),
+            acknowledged_bytes: sender.acknowledged_bytes(),
+        })
     }
 
     /// Notes how much of its flows was acknowledged, and of its ranks' gradients summed.

@@ -22,10 +22,10 @@ fn due_ps(due: Option<Time>) -> u64 {
 }
 
 impl Host {
-    /// Ranks that have computed begin to sum; those on a network of their own come to the end of it.
+    /// Ranks that have a bucket ready begin to sum it; those on a network of their own come to the end of it.
     pub(super) fn wake_ranks(&mut self, now_ps: u64, transport: &Transport) {
         for place in 0..self.ranks.len() {
-            if self.ranks[place].wake_ps() <= now_ps {
+            while self.ranks[place].wake_ps() <= now_ps {
                 self.wake_rank(place, now_ps, transport);
             }
         }
@@ -65,27 +65,29 @@ impl Host {
         }
     }
 
-    /// Gives the connection the parts that may be sent by now, and ends the iteration if all of it has come.
+    /// Gives the connection the parts that may be sent by now, and goes on to the next bucket when all of one has come.
     fn go_on_in_ring(&mut self, place: usize, now_ps: u64, transport: &Transport) {
-        let rank = &mut self.ranks[place];
-        if !rank.is_communicating() {
-            return;
-        }
-        let (job, iteration) = (rank.job(), rank.iteration());
-        let Work::Ring(ring) = &mut rank.work else { return };
-        let sendable = ring.sendable(iteration);
-        let is_complete = ring.is_complete(iteration);
-        let handle = match ring.connection {
-            Some(handle) => handle,
-            None => {
-                let flow = Flow { at_ps: now_ps, destination: ring.next, bytes: ring.part_bytes, hash: ring.hash };
-                let index = self.index;
-                let connect = |handle| Sender::new(index, handle, &flow, now_ps, transport).stream(job + 1);
-                *ring.connection.insert(self.senders.insert_with(connect))
+        while self.ranks[place].is_communicating() {
+            let rank = &mut self.ranks[place];
+            let (job, bucket) = (rank.job(), rank.summed_buckets());
+            let Work::Ring(ring) = &mut rank.work else { return };
+            let (sendable, is_complete) = (ring.sendable(bucket), ring.is_complete(bucket));
+            let handle = match ring.connection {
+                Some(handle) => handle,
+                None => {
+                    let flow = Flow { at_ps: now_ps, destination: ring.next, bytes: ring.part_bytes, hash: ring.hash };
+                    let index = self.index;
+                    let connect = |handle| {
+                        let sender = Sender::new(index, handle, &flow, now_ps, transport).stream(job + 1);
+                        if ring.uses_marks { sender } else { sender.unmarkable() }
+                    };
+                    *ring.connection.insert(self.senders.insert_with(connect))
+                }
+            };
+            self.extend(handle, sendable);
+            if !is_complete {
+                return;
             }
-        };
-        self.extend(handle, sendable);
-        if is_complete {
             self.ranks[place].complete(now_ps);
             self.find_rank();
         }

@@ -112,6 +112,12 @@ impl Sender {
         self
     }
 
+    /// The same without ECN: its packets are never marked, and only losses slow it down (NewReno).
+    pub fn unmarkable(mut self) -> Sender {
+        self.template.flags &= !ECT;
+        self
+    }
+
     /// Some number that is known once the cache has all of it.
     #[inline]
     pub fn look(&self) -> u64 {
@@ -131,6 +137,16 @@ impl Sender {
     /// True once everything is acknowledged.
     pub fn is_done(&self) -> bool {
         self.acked == self.segment_count && self.message_segments == 0
+    }
+
+    /// True of a job's connection, which has no end.
+    pub fn is_stream(&self) -> bool {
+        self.message_segments > 0
+    }
+
+    /// Payload that the receiver is known to have.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.payload_before(self.acked)
     }
 
     /// What is to be told of it at its end.
@@ -270,7 +286,9 @@ impl Sender {
 
     /// Once for a window of data (DCTCP Eqs 1 and 2).
     fn end_round(&mut self, transport: &Transport) {
-        if let Congestion::Dctcp { gain } = transport.congestion {
+        if let Congestion::Dctcp { gain } = transport.congestion
+            && self.template.flags & ECT != 0
+        {
             let share = f64::from(self.round_marked) / f64::from(self.round_acked.max(1));
             self.alpha += gain * (share - self.alpha);
             if self.round_marked > 0 && self.recovery_end.is_none() {

@@ -84,7 +84,7 @@ pub struct Settings {
     pub hosts: Vec<u16>,
     /// Host of its server.
     pub server: u16,
-    /// Packets with a payload that an iteration takes.
+    /// Packets with a payload that a bucket takes.
     pub block_count: u32,
     /// Bytes on a link of a packet with a payload, and of one without.
     pub packet_bytes: [u16; 2],

@@ -39,9 +39,11 @@ pub struct Settings {
     pub window: Option<u32>,
     /// Windows grow in rounds with marks too, as DCTCP's do.
     pub grows_when_marked: bool,
+    /// Rounds are those of what was out at their begin, as DCTCP's are.
+    pub whole_rounds: bool,
     /// Share of each switch's ports that are waited for.
     pub share: f64,
-    /// Packets with a payload that an iteration takes, on all trees.
+    /// Packets with a payload that a bucket takes, on all trees.
     pub block_count: u32,
     /// Bytes on a link of a packet with a payload, and of one without.
     pub packet_bytes: [u16; 2],
@@ -62,8 +64,8 @@ impl Settings {
         match (self.window, CongestionControl::FIG_5) {
             (Some(window), _) => CongestionControl::Fixed { window },
             (None, CongestionControl::Dctcp { cwnd_initial, ssthresh_initial, gain_shift, .. }) => {
-                let grows_when_marked = self.grows_when_marked;
-                CongestionControl::Dctcp { cwnd_initial, ssthresh_initial, gain_shift, grows_when_marked }
+                let (grows_when_marked, whole_rounds) = (self.grows_when_marked, self.whole_rounds);
+                CongestionControl::Dctcp { cwnd_initial, ssthresh_initial, gain_shift, grows_when_marked, whole_rounds }
             }
             (None, other) => other,
         }

@@ -20,6 +20,8 @@ pub enum Placement {
 pub enum Rule {
     /// The next hosts in a row that no packed job has: as close as possible (PANAMA §7).
     Packed,
+    /// The next hosts in a row, after the last one the first again: as close as possible, and jobs share hosts once all have one.
+    Shared,
     /// Drawn by lot from all hosts; jobs may share hosts.
     Random,
 }
@@ -30,6 +32,8 @@ pub struct Placer {
     host_count: u32,
     /// Packed jobs have all before.
     next: u32,
+    /// Jobs that share begin here.
+    next_shared: u32,
     /// Servers have all from here on.
     end: u32,
 }
@@ -37,7 +41,7 @@ pub struct Placer {
 impl Placer {
     /// Of so many hosts.
     pub fn new(host_count: u32) -> Placer {
-        Placer { host_count, next: 0, end: host_count }
+        Placer { host_count, next: 0, next_shared: 0, end: host_count }
     }
 
     /// A host for a job's server: the last one that has none, so that other jobs stay where they are.
@@ -79,6 +83,12 @@ impl Placer {
                 self.next += workers;
                 Ok((self.next - workers..self.next).map(|host| host as u16).collect())
             }
+            Placement::Rule(Rule::Shared) => {
+                ensure!(workers <= self.host_count, "{workers} workers on {} hosts", self.host_count);
+                let first = self.next_shared;
+                self.next_shared = (first + workers) % self.host_count;
+                Ok((0..workers).map(|rank| ((first + rank) % self.host_count) as u16).collect())
+            }
             Placement::Rule(Rule::Random) => {
                 ensure!(workers <= self.host_count, "{workers} workers on {} hosts", self.host_count);
                 let mut hosts: Vec<u16> = (0..self.host_count).map(|host| host as u16).collect();
@@ -90,5 +100,20 @@ impl Placer {
                 Ok(hosts)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_share_begin_again_at_the_first_host() {
+        let mut placer = Placer::new(5);
+        let mut place = |workers| placer.place(&Placement::Rule(Rule::Shared), workers, &mut Random::new(1));
+        assert_eq!(place(3).unwrap(), [0, 1, 2]);
+        assert_eq!(place(3).unwrap(), [3, 4, 0]);
+        assert_eq!(place(5).unwrap(), [1, 2, 3, 4, 0]);
+        assert!(place(6).unwrap_err().to_string().contains("6 workers on 5 hosts"));
     }
 }

@@ -1,4 +1,6 @@
-//! A rank of a job: computes, sums, and starts again.
+//! A rank of a job: computes, sums, and starts again. Gradients are summed in buckets, one after the other, each as soon as it is ready.
+
+use std::sync::Arc;
 
 use super::Ring;
 use super::aggregation::Endpoint;
@@ -14,7 +16,7 @@ pub struct IterationRecord {
     pub rank: u16,
     /// When it began to compute.
     pub start_ps: u64,
-    /// When it had computed and began to sum.
+    /// When it had computed, and the last bucket was ready.
     pub communication_ps: u64,
     /// When it had the sum of all ranks.
     pub end_ps: u64,
@@ -25,7 +27,7 @@ pub struct IterationRecord {
 pub enum Work {
     /// A network of their own, on which they take this long.
     Ideal {
-        /// From having computed to having the sum.
+        /// For each bucket.
         communication_ps: u64,
     },
     /// Flows from rank to rank.
@@ -42,30 +44,18 @@ pub enum Work {
 }
 
 /// When a rank computes, and how often.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Rounds {
     /// When it begins.
     pub start_ps: u64,
-    /// Time to compute gradients.
-    pub compute_ps: u64,
+    /// By bucket, when it is ready after the begin of an iteration; the last when all is computed.
+    pub ready_ps: Arc<[u64]>,
     /// Iterations; `u32::MAX` for no end.
     pub count: u32,
     /// Gradients of one.
     pub bytes: u64,
-    /// Packets with a payload that they take where switches sum them.
+    /// Packets with a payload that a bucket takes where switches sum them.
     pub block_count: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Computing {
-        end_ps: u64,
-    },
-    Communicating {
-        end_ps: Option<u64>,
-    },
-    /// All iterations are done, or it only serves others.
-    Done,
 }
 
 /// A rank, or a host that serves a job without being one of its ranks.
@@ -74,8 +64,15 @@ pub struct Rank {
     job: u16,
     rank: u16,
     rounds: Rounds,
-    phase: Phase,
+    /// All iterations are done, or it only serves others.
+    is_done: bool,
     iteration: u32,
+    /// Buckets of this iteration that are ready.
+    ready: u32,
+    /// Of these, buckets that it has the sum of.
+    summed: u32,
+    /// On a network of its own, when it will have the sum of the next one.
+    ideal_ps: Option<u64>,
     start_ps: u64,
     communication_ps: u64,
     records: Vec<IterationRecord>,
@@ -88,22 +85,20 @@ pub struct Rank {
 impl Rank {
     /// A rank that will begin.
     pub fn new(job: u16, rank: u16, rounds: Rounds, work: Work) -> Rank {
-        let phase = if rounds.count == 0 {
-            Phase::Done
-        } else {
-            Phase::Computing { end_ps: rounds.start_ps + rounds.compute_ps }
-        };
         Rank {
             job,
             rank,
-            rounds,
-            phase,
+            is_done: rounds.count == 0,
             iteration: 0,
+            ready: 0,
+            summed: 0,
+            ideal_ps: None,
             start_ps: rounds.start_ps,
             communication_ps: 0,
             records: Vec::new(),
             samples: Vec::new(),
             failure: None,
+            rounds,
             work,
         }
     }
@@ -113,44 +108,66 @@ impl Rank {
         self.job
     }
 
-    /// Iterations that it has come to the end of.
-    pub fn iteration(&self) -> u64 {
-        self.iteration.into()
+    /// Buckets that it has the sum of, in all iterations.
+    pub fn summed_buckets(&self) -> u64 {
+        u64::from(self.iteration) * self.bucket_count() + u64::from(self.summed)
+    }
+
+    fn bucket_count(&self) -> u64 {
+        self.rounds.ready_ps.len() as u64
+    }
+
+    /// When the next bucket will be ready.
+    fn ready_ps(&self) -> u64 {
+        let after_start = self.rounds.ready_ps.get(self.ready as usize).filter(|_| !self.is_done);
+        after_start.map_or(u64::MAX, |ps| self.start_ps + ps)
     }
 
     /// When it has something to do that no packet brings; `u64::MAX` if nothing.
     pub fn wake_ps(&self) -> u64 {
-        match self.phase {
-            Phase::Computing { end_ps } | Phase::Communicating { end_ps: Some(end_ps) } => end_ps,
-            Phase::Communicating { end_ps: None } | Phase::Done => u64::MAX,
+        self.ready_ps().min(self.ideal_ps.unwrap_or(u64::MAX))
+    }
+
+    /// True while it lacks the sum of a bucket that is ready.
+    pub fn is_communicating(&self) -> bool {
+        self.summed < self.ready
+    }
+
+    /// True if another bucket is ready.
+    pub fn has_computed(&self, now_ps: u64) -> bool {
+        self.ready_ps() <= now_ps
+    }
+
+    /// Another bucket is ready, and may be summed.
+    pub fn begin(&mut self, now_ps: u64) {
+        self.ready += 1;
+        self.communication_ps = now_ps;
+        if self.ideal_ps.is_none() {
+            self.go_on_apart(now_ps);
         }
     }
 
-    /// True between having computed and having the sum.
-    pub fn is_communicating(&self) -> bool {
-        matches!(self.phase, Phase::Communicating { .. })
-    }
-
-    /// True if it has computed.
-    pub fn has_computed(&self, now_ps: u64) -> bool {
-        matches!(self.phase, Phase::Computing { end_ps } if end_ps <= now_ps)
-    }
-
-    /// It has computed, and begins to sum.
-    pub fn begin(&mut self, now_ps: u64) {
-        self.communication_ps = now_ps;
-        let end_ps = match self.work {
-            Work::Ideal { communication_ps } => Some(now_ps + communication_ps),
-            Work::Ring(_) | Work::Endpoint { .. } => None,
+    /// Sums the next bucket on a network of its own, if it has one.
+    fn go_on_apart(&mut self, now_ps: u64) {
+        self.ideal_ps = match self.work {
+            Work::Ideal { communication_ps } if self.is_communicating() => Some(now_ps + communication_ps),
+            _ => None,
         };
-        self.phase = Phase::Communicating { end_ps };
     }
 
-    /// It has the sum: records the iteration, and computes again if it is not done.
+    /// It has the sum of the next bucket; of the last one: records the iteration, and computes again if it is not done.
     pub fn complete(&mut self, now_ps: u64) {
         if self.failure.is_some() {
             return;
         }
+        self.summed += 1;
+        if u64::from(self.summed) == self.bucket_count() {
+            self.end_iteration(now_ps);
+        }
+        self.go_on_apart(now_ps);
+    }
+
+    fn end_iteration(&mut self, now_ps: u64) {
         self.records.push(IterationRecord {
             job: self.job,
             iteration: self.iteration,
@@ -161,21 +178,19 @@ impl Rank {
         });
         self.iteration += 1;
         self.start_ps = now_ps;
-        self.phase = if self.iteration >= self.rounds.count {
-            Phase::Done
-        } else {
-            Phase::Computing { end_ps: now_ps + self.rounds.compute_ps }
-        };
+        (self.ready, self.summed) = (0, 0);
+        self.is_done = self.iteration >= self.rounds.count;
     }
 
     /// Gradients that it has the sum of, bytes.
     pub fn summed_bytes(&self) -> u64 {
-        let (parts, each) = match &self.work {
-            Work::Ideal { .. } => (self.iteration(), 1),
+        let (parts, of_bucket) = match &self.work {
+            Work::Ideal { .. } => (self.summed_buckets(), 1),
             Work::Ring(ring) => (ring.received, ring.step_count),
             Work::Endpoint { endpoint, .. } => (endpoint.counters().sums, self.rounds.block_count.into()),
         };
-        (u128::from(parts) * u128::from(self.rounds.bytes) / u128::from(each.max(1))) as u64
+        let each = u128::from(of_bucket) * u128::from(self.bucket_count());
+        (u128::from(parts) * u128::from(self.rounds.bytes) / each.max(1)) as u64
     }
 
     /// Notes how many these are.
@@ -195,7 +210,7 @@ impl Rank {
 
     /// It cannot go on.
     pub fn fail(&mut self, why: &str) {
-        self.phase = Phase::Done;
+        self.is_done = true;
         self.failure.get_or_insert_with(|| format!("job {}, rank {}: {why}", self.job, self.rank));
     }
 

@@ -2,7 +2,7 @@
 //! rank; what it sends in a step is what it received in the step before, summed or copied.
 //!
 //! A rank has one connection to the next one for the whole job, so congestion windows last. It may send as many parts as it
-//! has received in this iteration, and one more.
+//! has received of this bucket, and one more.
 
 use crate::host::Handle;
 
@@ -15,7 +15,9 @@ pub struct Ring {
     pub hash: u16,
     /// Payload of a part.
     pub part_bytes: u64,
-    /// Parts that each rank sends and receives in an iteration.
+    /// Its packets may be marked, as other flows'; without, only losses slow it down.
+    pub uses_marks: bool,
+    /// Parts that each rank sends and receives of a bucket.
     pub step_count: u64,
     /// The connection to the next rank, once there is one.
     pub connection: Option<Handle>,
@@ -24,22 +26,22 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// One of `worker_count` ranks that sum so many bytes.
+    /// One of `worker_count` ranks that sum buckets of so many bytes.
     pub fn new(next: u16, hash: u16, bytes: u64, worker_count: u32) -> Ring {
         let workers = u64::from(worker_count);
         let part_bytes = bytes.div_ceil(workers).max(1);
-        Ring { next, hash, part_bytes, step_count: 2 * (workers - 1), connection: None, received: 0 }
+        Ring { next, hash, part_bytes, uses_marks: true, step_count: 2 * (workers - 1), connection: None, received: 0 }
     }
 
-    /// Parts that may have been given to the connection since the start of the job, while the rank takes part in `iteration`.
-    pub fn sendable(&self, iteration: u64) -> u64 {
-        let before = iteration * self.step_count;
+    /// Parts that may have been given to the connection since the start of the job, while the rank takes part in the sum of `bucket`.
+    pub fn sendable(&self, bucket: u64) -> u64 {
+        let before = bucket * self.step_count;
         before + (self.received.saturating_sub(before) + 1).min(self.step_count)
     }
 
-    /// True once the rank has all of an iteration.
-    pub fn is_complete(&self, iteration: u64) -> bool {
-        self.received >= (iteration + 1) * self.step_count
+    /// True once the rank has all of a bucket.
+    pub fn is_complete(&self, bucket: u64) -> bool {
+        self.received >= (bucket + 1) * self.step_count
     }
 }
 
@@ -56,7 +58,7 @@ mod tests {
         assert_eq!(ring.sendable(0), 4);
         ring.received = 6;
         assert_eq!((ring.sendable(0), ring.is_complete(0)), (6, true));
-        // The rank before is ahead: its first part of the next iteration has come already.
+        // The rank before is ahead: its first part of the next bucket has come already.
         ring.received = 7;
         assert_eq!((ring.sendable(0), ring.sendable(1), ring.is_complete(1)), (6, 8, false));
     }

@@ -29,7 +29,7 @@ pub struct Settings {
     pub worker_count: u16,
     /// Slots of each tree, a power of two; also the window (SwitchML §4.4).
     pub slots: u32,
-    /// Packets with a payload that an iteration takes, on all trees.
+    /// Packets with a payload that a bucket takes, on all trees.
     pub block_count: u32,
     /// Bytes on a link of a packet with a payload, and of one without.
     pub packet_bytes: [u16; 2],
@@ -92,13 +92,13 @@ pub struct Ranked {
     words: Words,
     /// Collectives submitted.
     submitted: u64,
-    /// Lanes that have not come to the end of the collective in hand.
-    lanes_left: usize,
+    /// Collectives that were told of as complete.
+    told: u64,
     failure: Option<String>,
-    has_completed: bool,
 }
 
-struct Lane(Worker);
+/// A worker, and the collectives that its part of is complete.
+struct Lane(Worker, u64);
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Lane {
 /// A rank's endpoint.
 pub fn endpoint(settings: &Settings, rank: u16, group_first: u32, trees: &[Tree]) -> Ranked {
     let lane = |tree: &Tree| {
-        Lane(Worker::new(WorkerConfig {
+        let worker = Worker::new(WorkerConfig {
             job_id: settings.id(),
             job_token: u32::from(settings.job),
             rank,
@@ -123,7 +123,8 @@ pub fn endpoint(settings: &Settings, rank: u16, group_first: u32, trees: &[Tree]
             resend_timeout_initial: TIMEOUT_INITIAL.max(settings.timeout_min),
             resend_timeout_min: settings.timeout_min,
             resend_timeout_max: TIMEOUT_MAX.max(settings.timeout_min),
-        }))
+        });
+        Lane(worker, 0)
     };
     Ranked {
         settings: *settings,
@@ -132,9 +133,8 @@ pub fn endpoint(settings: &Settings, rank: u16, group_first: u32, trees: &[Tree]
         turn: 0,
         words: Words::new(settings.job.into(), rank.into(), settings.worker_count.into()),
         submitted: 0,
-        lanes_left: 0,
+        told: 0,
         failure: None,
-        has_completed: false,
     }
 }
 
@@ -148,10 +148,7 @@ impl Ranked {
     fn take_events(&mut self, lane: usize) {
         while let Some(event) = self.lanes[lane].0.poll_event() {
             match event {
-                switchml::Event::Completed { .. } => {
-                    self.lanes_left -= 1;
-                    self.has_completed = self.lanes_left == 0;
-                }
+                switchml::Event::Completed { .. } => self.lanes[lane].1 += 1,
                 switchml::Event::NonFinite(_) | switchml::Event::Overflowed { .. } => {}
                 switchml::Event::Refused { reason, .. } => self.failure = Some(format!("refused: {reason}")),
             }
@@ -168,7 +165,6 @@ impl Endpoint for Ranked {
             let submission = self.submission(lane);
             if submission.block_count > 0 {
                 self.lanes[lane].0.submit(submission);
-                self.lanes_left += 1;
             }
         }
         self.submitted += 1;
@@ -203,7 +199,13 @@ impl Endpoint for Ranked {
         if let Some(failure) = self.failure.take() {
             return Some(Event::Failed(failure));
         }
-        std::mem::take(&mut self.has_completed).then_some(Event::Completed)
+        // Lanes without blocks have a part of no collective.
+        let has_part = |lane: &usize| self.submission(*lane).block_count > 0;
+        let complete = (0..self.lanes.len()).filter(has_part).map(|lane| self.lanes[lane].1).min().unwrap_or(0);
+        (complete > self.told).then(|| {
+            self.told += 1;
+            Event::Completed
+        })
     }
 
     fn counters(&self) -> EndpointCounters {

@@ -1,6 +1,7 @@
 //! `[[job]]`: training jobs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use fanin_link::Random;
@@ -8,6 +9,7 @@ use fanin_protocol::time::Span;
 use fanin_wire::generated::{ATP_HEADER_BYTES, HEADER_BYTES, PANAMA_HEADER_BYTES};
 use serde::{Deserialize, Serialize};
 
+use super::CongestionName;
 use crate::engine::Plan;
 use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::model::Model;
@@ -21,6 +23,7 @@ const STREAM: u64 = 0x6a6f_6273;
 const IP_UDP_HEADER_BYTES: u16 = 28;
 const IP_TCP_HEADER_BYTES: u16 = 40;
 const JOB_COUNT_MAX: usize = 10_000;
+const BUCKET_COUNT_MAX: usize = 10_000;
 
 /// One job, or several of a kind.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +40,14 @@ pub struct JobSection {
     pub bytes: Option<u64>,
     /// Time to compute gradients, if no model says so.
     pub compute_ms: Option<f64>,
+    /// Equal parts that gradients are summed in one after the other, as DDP does, each as soon as it is ready.
+    #[serde(default = "one")]
+    pub buckets: u32,
+    /// Share of computing, at its end, over which buckets become ready, one after another in equal times.
+    #[serde(default = "backward")]
+    pub backward: f64,
+    /// By bucket, the share of computing after which it is ready, in place of both; the last 1.
+    pub ready: Option<Vec<f64>>,
     /// Multiplies gradients and computing time.
     #[serde(default = "unscaled")]
     pub scale: f64,
@@ -63,6 +74,9 @@ pub struct JobSection {
     /// PANAMA: windows grow in rounds with marks too, as DCTCP's do; without, as Fig. 5 has it.
     #[serde(default)]
     pub grow_when_marked: bool,
+    /// PANAMA: a round is of what was out at its begin, as DCTCP's; without, as Fig. 5 has it, of as many Results as the window has by then.
+    #[serde(default)]
+    pub whole_rounds: bool,
     /// PANAMA: share of each switch's ports that are waited for.
     #[serde(default = "unscaled")]
     pub share: f64,
@@ -70,6 +84,8 @@ pub struct JobSection {
     pub payload_bytes: Option<u16>,
     /// Host of an ATP job's server; without, the last host that has none.
     pub server: Option<u16>,
+    /// A ring's congestion control, in place of that of `[transport]`.
+    pub congestion: Option<CongestionName>,
     /// Least resend timeout of a scheme that aggregates.
     #[serde(default = "timeout_us")]
     pub timeout_min_us: f64,
@@ -123,8 +139,22 @@ pub enum Range<T> {
     Between(T, T),
 }
 
+impl<T: Copy> Range<T> {
+    /// The number, or the least one.
+    pub fn least(self) -> T {
+        match self {
+            Range::Exactly(value) | Range::Between(value, _) => value,
+        }
+    }
+}
+
 fn one() -> u32 {
     1
+}
+
+/// As is usual of backward passes.
+fn backward() -> f64 {
+    2.0 / 3.0
 }
 
 fn slots() -> u32 {
@@ -160,10 +190,19 @@ pub struct JobInfo {
     pub bytes: u64,
     /// Time to compute them.
     pub compute_ps: u64,
+    /// By bucket, when it is ready after the begin of an iteration.
+    pub ready_ps: Vec<u64>,
     /// When it starts.
     pub start_ps: u64,
     /// Trees that it has.
     pub trees: u32,
+}
+
+impl JobInfo {
+    /// Gradients of a bucket; all are alike.
+    fn bucket_bytes(&self) -> u64 {
+        self.bytes.div_ceil(self.ready_ps.len() as u64)
+    }
 }
 
 /// Puts jobs on a plan's network.
@@ -237,7 +276,7 @@ impl<'a> Installer<'a> {
         plan: &mut Plan,
     ) -> anyhow::Result<()> {
         let Drawn { mut info, .. } = drawn;
-        let packets = self.packets(section, info.bytes, PANAMA_HEADER_BYTES)?;
+        let packets = self.packets(section, info.bucket_bytes(), PANAMA_HEADER_BYTES)?;
         let number = plan.jobs.len() as u16;
         let settings = panama::Settings {
             job: number,
@@ -245,6 +284,7 @@ impl<'a> Installer<'a> {
             window_max: section.slots,
             window: section.window,
             grows_when_marked: section.grow_when_marked,
+            whole_rounds: section.whole_rounds,
             share: section.share,
             block_count: packets.count,
             packet_bytes: packets.bytes,
@@ -273,13 +313,13 @@ impl<'a> Installer<'a> {
         let number = plan.jobs.len() as u16;
         let works = match info.scheme {
             Scheme::Ideal => self.ideal(section, &info, &trees)?,
-            Scheme::Ring => self.ring(&info, plan.duration_ps, &mut random)?,
+            Scheme::Ring => self.ring(section, &info, plan.duration_ps, &mut random)?,
             Scheme::Atp => unreachable!("has a way of its own, because switches share slots"),
             Scheme::Panama => unreachable!("has a way of its own, because jobs share accelerators"),
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
         };
         *group += info.trees;
-        let block_count = self.packets(section, info.bytes, HEADER_BYTES)?.count;
+        let block_count = self.packets(section, info.bucket_bytes(), HEADER_BYTES)?.count;
         add_ranks(section, info, block_count, works, plan);
         Ok(())
     }
@@ -300,7 +340,7 @@ impl<'a> Installer<'a> {
             "server = {server}: a host that has no rank of the job, 0 to {}",
             plan.fabric.host_count - 1
         );
-        let packets = self.packets(section, info.bytes, ATP_HEADER_BYTES)?;
+        let packets = self.packets(section, info.bucket_bytes(), ATP_HEADER_BYTES)?;
         let settings = atp::Settings {
             shared: self.atp,
             job: plan.jobs.len() as u16,
@@ -322,7 +362,7 @@ impl<'a> Installer<'a> {
         let work = |endpoint: Box<dyn Endpoint>| Work::Endpoint { endpoint, groups, is_in_line: false };
         let works = (0..info.hosts.len() as u16).map(|rank| Ok(work(Box::new(atp::endpoint(&settings, &tree, rank)?))));
         let works = works.collect::<anyhow::Result<Vec<_>>>()?;
-        let never = Rounds { start_ps: 0, compute_ps: 0, count: 0, bytes: 0, block_count: 0 };
+        let never = Rounds { start_ps: 0, ready_ps: Arc::default(), count: 0, bytes: 0, block_count: 0 };
         let serving = work(Box::new(atp::server(&settings, &tree)));
         plan.ranks[usize::from(server)].push(Rank::new(settings.job, u16::MAX, never, serving));
         add_ranks(section, info, packets.count, works, plan);
@@ -331,7 +371,7 @@ impl<'a> Installer<'a> {
 
     /// As long as the packets of an otherwise idle tree take from the first bit to the last.
     fn ideal(&self, section: &JobSection, info: &JobInfo, trees: &[Tree]) -> anyhow::Result<Vec<Work>> {
-        let packets = self.packets(section, info.bytes, HEADER_BYTES)?;
+        let packets = self.packets(section, info.bucket_bytes(), HEADER_BYTES)?;
         let packet_ps = u128::from(packets.bytes[0]) * 8_000_000_000_000 / u128::from(self.access_bps);
         let links = 2 * trees.iter().map(Tree::height).max().unwrap_or(1);
         let transmissions = u128::from(packets.count) + u128::from(links) - 1;
@@ -340,14 +380,26 @@ impl<'a> Installer<'a> {
         Ok(info.hosts.iter().map(|_| Work::Ideal { communication_ps }).collect())
     }
 
-    fn ring(&self, info: &JobInfo, duration_ps: u64, random: &mut Random) -> anyhow::Result<Vec<Work>> {
+    fn ring(
+        &self,
+        section: &JobSection,
+        info: &JobInfo,
+        duration_ps: u64,
+        random: &mut Random,
+    ) -> anyhow::Result<Vec<Work>> {
+        let uses_marks = self.transport.congestion.uses_marks();
+        ensure!(
+            uses_marks || section.congestion != Some(CongestionName::Dctcp),
+            "congestion = \"dctcp\": only where [transport] has it too"
+        );
         let workers = info.hosts.len();
         let sendable = u128::from(self.access_bps) * u128::from(duration_ps) / 8_000_000_000_000;
         let segments = sendable / u128::from(self.transport.segment_bytes).max(1);
         ensure!(segments < u128::from(u32::MAX), "a rank could send more than 2^32 segments: shorten the run");
         let work = |rank: usize| {
             let next = info.hosts[(rank + 1) % workers];
-            Work::Ring(Ring::new(next, random.bits() as u16, info.bytes, workers as u32))
+            let ring = Ring::new(next, random.bits() as u16, info.bucket_bytes(), workers as u32);
+            Work::Ring(Ring { uses_marks: section.congestion != Some(CongestionName::Newreno), ..ring })
         };
         Ok((0..workers).map(work).collect())
     }
@@ -361,7 +413,7 @@ impl<'a> Installer<'a> {
         trees: &[Tree],
         programs: &mut [Programs],
     ) -> anyhow::Result<Vec<Work>> {
-        let packets = self.packets(section, info.bytes, HEADER_BYTES)?;
+        let packets = self.packets(section, info.bucket_bytes(), HEADER_BYTES)?;
         let settings = switchml::Settings {
             job: number,
             worker_count: info.hosts.len() as u16,
@@ -412,13 +464,13 @@ fn add_ranks(section: &JobSection, info: JobInfo, block_count: u32, works: Vec<W
     let number = plan.jobs.len() as u16;
     let rounds = Rounds {
         start_ps: info.start_ps,
-        compute_ps: info.compute_ps,
+        ready_ps: info.ready_ps.as_slice().into(),
         count: section.iterations.unwrap_or(u32::MAX),
         bytes: info.bytes,
         block_count,
     };
     for (rank, (work, &host)) in works.into_iter().zip(&info.hosts).enumerate() {
-        plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds, work));
+        plan.ranks[usize::from(host)].push(Rank::new(number, rank as u16, rounds.clone(), work));
     }
     plan.jobs.push(info);
 }
@@ -458,6 +510,10 @@ impl JobSection {
             }
         };
         ensure!(start_ms.is_finite() && (0.0..=3.6e6).contains(&start_ms), "start_ms = {start_ms}: from 0 to an hour");
+        ensure!(
+            self.congestion.is_none() || self.scheme == Scheme::Ring,
+            "congestion: of a job with scheme = \"ring\" only; others have their own"
+        );
         ensure!(self.iterations != Some(0), "iterations = 0: leave it out for no end");
         ensure!((1..=256).contains(&self.trees), "trees = {}: from 1 to 256", self.trees);
         ensure!((1.0..=1e8).contains(&self.timeout_min_us), "timeout_min_us = {}: from 1 to 1e8", self.timeout_min_us);
@@ -469,16 +525,41 @@ impl JobSection {
             Some(name) => format!("{name}-{number}"),
             None => format!("{}-{number}", model.name),
         };
+        let compute_ps = (model.compute_us * 1e6) as u64;
         let info = JobInfo {
             name,
             scheme: self.scheme,
             hosts,
             bytes: model.bytes,
-            compute_ps: (model.compute_us * 1e6) as u64,
+            compute_ps,
+            ready_ps: self.ready(model.bytes)?.iter().map(|share| (share * compute_ps as f64) as u64).collect(),
             start_ps: (start_ms * 1e9) as u64,
             trees: 0,
         };
         Ok(Drawn { info, random: paths })
+    }
+
+    /// Shares of computing after which buckets are ready.
+    fn ready(&self, bytes: u64) -> anyhow::Result<Vec<f64>> {
+        let shares = match &self.ready {
+            Some(shares) => shares.clone(),
+            None => {
+                ensure!((0.0..=1.0).contains(&self.backward), "backward = {}: a share from 0 to 1", self.backward);
+                let left = |bucket: u32| f64::from(self.buckets - bucket) / f64::from(self.buckets);
+                (1..=self.buckets).map(|bucket| 1.0 - self.backward * left(bucket)).collect()
+            }
+        };
+        ensure!(self.ready.is_none() || self.buckets == 1, "buckets and ready: give one of them");
+        let count = shares.len();
+        ensure!(
+            (1..=BUCKET_COUNT_MAX).contains(&count) && count as u64 <= bytes,
+            "{count} buckets of {bytes} bytes: from 1 to {BUCKET_COUNT_MAX}, with a byte each at least"
+        );
+        ensure!(
+            shares.is_sorted() && shares[0] >= 0.0 && shares[count - 1] == 1.0,
+            "ready: shares of computing from 0 on, none before the one before it, and the last 1"
+        );
+        Ok(shares)
     }
 
     fn timeout_min(&self) -> Span {

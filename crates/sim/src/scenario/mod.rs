@@ -12,7 +12,7 @@ use crate::job::atp;
 use crate::link::LinkConfig;
 use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
-pub use jobs::{JobInfo, JobSection, Scheme};
+pub use jobs::{JobInfo, JobSection, Models, Range, Scheme};
 pub use traffic::Traffic;
 
 const PS_PER_US: f64 = 1e6;
@@ -250,7 +250,11 @@ impl Scenario {
         Ok(plan)
     }
 
-    fn check(&self) -> anyhow::Result<()> {
+    /// Finds what is out of bounds; [`Scenario::parse`] has done so.
+    ///
+    /// # Errors
+    /// The first such key, and what it may be.
+    pub fn check(&self) -> anyhow::Result<()> {
         let positive = |name: &str, value: f64| {
             ensure!(value.is_finite() && value > 0.0, "{name} = {value}: it must be a number above 0");
             Ok(())

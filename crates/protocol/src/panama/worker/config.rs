@@ -42,6 +42,9 @@ pub enum CongestionControl {
         /// Grow in a round with marks too, before it is cut: what DCTCP does (its window grows with every acknowledgement), and Fig. 5
         /// does not.
         grows_when_marked: bool,
+        /// A round ends when as many Results have come as packets may have been out at its begin, as DCTCP's does. Without, as Fig. 5 has it: as
+        /// many as the window has since its last cut, so that one queue's marks cut several times.
+        whole_rounds: bool,
     },
     /// Always `window` packets, or what switches have room for: what PANAMA Fig. 10b compares with.
     Fixed {
@@ -57,5 +60,6 @@ impl CongestionControl {
         ssthresh_initial: PANAMA_SSTHRESH_INITIAL,
         gain_shift: 4,
         grows_when_marked: false,
+        whole_rounds: false,
     };
 }

@@ -17,6 +17,8 @@ pub(super) struct Window {
     alpha: u64,
     received: u64,
     marked: u64,
+    /// Packets that may have been out when the last round ended.
+    out: u64,
     /// What the fullest switch has room for, in packets.
     cap: u64,
 }
@@ -34,6 +36,7 @@ impl Window {
             alpha: PARTS,
             received: 0,
             marked: 0,
+            out: 1,
             cap: u64::from(u16::MAX),
         }
     }
@@ -48,9 +51,17 @@ impl Window {
         self.received += 1;
         self.marked += u64::from(is_marked);
         // Fig. 5 asks for equality, which a window that was cut or capped meanwhile might never meet.
-        let is_cut = self.received >= self.packets() && self.end_round();
+        let is_cut = self.received >= self.round() && self.end_round();
         self.take_cap(cwnd_cap);
         is_cut
+    }
+
+    /// Results that make a round.
+    fn round(&self) -> u64 {
+        match self.control {
+            CongestionControl::Dctcp { whole_rounds: true, .. } => self.out,
+            _ => self.packets(),
+        }
     }
 
     fn end_round(&mut self) -> bool {
@@ -59,6 +70,7 @@ impl Window {
         self.alpha = self.alpha - (self.alpha >> gain_shift) + (share >> gain_shift);
         let is_cut = self.marked > 0;
         (self.received, self.marked) = (0, 0);
+        self.out = self.packets();
         if !is_cut || grows_when_marked {
             self.size += if self.size < self.slow_start_threshold { self.size } else { PARTS };
         }
@@ -116,14 +128,37 @@ mod tests {
 
     #[test]
     fn with_growth_in_marked_rounds_it_is_cut_from_one_more() {
-        let grows =
-            CongestionControl::Dctcp { cwnd_initial: 2, ssthresh_initial: 2, gain_shift: 4, grows_when_marked: true };
+        let grows = CongestionControl::Dctcp {
+            cwnd_initial: 2,
+            ssthresh_initial: 2,
+            gain_shift: 4,
+            grows_when_marked: true,
+            whole_rounds: false,
+        };
         let mut window = Window::new(grows);
         (0..18).for_each(|_| round(&mut window, 0));
         assert_eq!(window.packets(), 20);
         // Alpha is (15/16)^18 = 0.313, then 0.296 with one mark in 20: 21 (1 - 0.296 / 2) = 17.89, where 20 would become 17.04.
         round(&mut window, 1);
         assert_eq!(window.size * 100 / PARTS, 1788, "of {} packets", window.packets());
+    }
+
+    #[test]
+    fn whole_rounds_cut_once_for_what_was_out() {
+        let cuts = |whole_rounds| {
+            let control = CongestionControl::Dctcp {
+                cwnd_initial: 64,
+                ssthresh_initial: 2,
+                gain_shift: 4,
+                grows_when_marked: false,
+                whole_rounds,
+            };
+            let mut window = Window::new(control);
+            while !window.on_result(true, u16::MAX) {}
+            // What was out when it was cut has met the same queue.
+            (0..64).filter(|_| window.on_result(true, u16::MAX)).count()
+        };
+        assert_eq!((cuts(false), cuts(true)), (7, 1), "to 32, 16, 8, 4, 2, 1 and 1, and to 16");
     }
 
     #[test]

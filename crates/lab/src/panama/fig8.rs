@@ -1,0 +1,418 @@
+//! Flows and jobs beside each other in a shared network (PANAMA §7, Figs. 8a to 8c).
+
+use anyhow::ensure;
+use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic};
+use serde::Deserialize;
+
+use super::job;
+use crate::findings::{Findings, Plot, Row, Sheet};
+use crate::trial::{Flow, Spread, Told, Trial, each, mean_ms, percentile_ms, throughput_gbps};
+
+/// More jobs than that are not tried for a load.
+const JOB_COUNT_MAX: u32 = 256;
+/// Ours may differ from the paper's ratio by this share.
+const TOLERANCE: f64 = 0.2;
+
+/// `experiments/panama/fig8.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Setting {
+    /// Runs with seeds from the scenario's on.
+    seeds: u32,
+    /// Shares of hosts' links that flows and, alone, rings would take: so many jobs are run.
+    loads: Vec<f64>,
+    /// What is compared.
+    schemes: Vec<Way>,
+    /// Flows that start between these times are counted, ms; others are there all the time.
+    counted_ms: [f64; 2],
+    /// Flows up to this are short ones, bytes.
+    short_bytes_max: u64,
+    /// Flows from this on are long ones, bytes.
+    long_bytes_min: u64,
+    /// One job, of which there will be as many as the load asks for, beside flows.
+    scenario: Scenario,
+}
+
+/// How jobs sum (PANAMA §7).
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Jobs on a network of their own.
+    Ideal,
+    /// Rings.
+    Ring,
+    /// Rings whose connections do not see marks, and fill queues until one overflows.
+    RingNewreno,
+    /// SwitchML on several trees: SwitchML*.
+    Switchml,
+    /// PANAMA.
+    Panama,
+    /// PANAMA that waits for 88 of 100 ports.
+    #[serde(rename = "panama-0.88")]
+    Panama088,
+    /// PANAMA that waits for 94 of 100 ports.
+    #[serde(rename = "panama-0.94")]
+    Panama094,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Ideal => "ideal",
+            Way::Ring => "ring",
+            Way::RingNewreno => "ring over NewReno",
+            Way::Switchml => "SwitchML*",
+            Way::Panama => "PANAMA",
+            Way::Panama088 => "PANAMA-0.88",
+            Way::Panama094 => "PANAMA-0.94",
+        }
+    }
+
+    fn scheme(self) -> (Scheme, f64) {
+        match self {
+            Way::Ideal => (Scheme::Ideal, 1.0),
+            Way::Ring | Way::RingNewreno => (Scheme::Ring, 1.0),
+            Way::Switchml => (Scheme::Switchml, 1.0),
+            Way::Panama => (Scheme::Panama, 1.0),
+            Way::Panama088 => (Scheme::Panama, 0.88),
+            Way::Panama094 => (Scheme::Panama, 0.94),
+        }
+    }
+}
+
+impl super::Setting for Setting {
+    fn reseed(&mut self, seed: u64) {
+        self.scenario.seed = seed;
+    }
+
+    fn quicken(&mut self) {
+        self.seeds = 1;
+        self.loads.drain(..self.loads.len().saturating_sub(1));
+        self.schemes = vec![Way::Ring, Way::Panama];
+        self.counted_ms = [1.0, 10.0];
+        self.scenario.duration_ms = 20.0;
+        if let Ok(job) = job(&mut self.scenario) {
+            job.scale /= 10.0;
+        }
+    }
+}
+
+/// A run that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    load: f64,
+    way: Way,
+    seed: u64,
+}
+
+/// What is read from a run.
+#[derive(Clone, Debug)]
+struct Measured {
+    short_p99_ms: Option<f64>,
+    short_mean_ms: f64,
+    /// Flows up to 100 kB.
+    tiny_p99_ms: Option<f64>,
+    long_gbps: f64,
+    /// By job.
+    iteration_ms: Vec<Option<f64>>,
+    counts: Counts,
+    /// Mean share of the time that hosts' links to their switches were sending.
+    busy: f64,
+    hops: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    short: usize,
+    short_going_on: usize,
+    long: usize,
+    jobs: usize,
+}
+
+impl Setting {
+    /// Figs. 8a to 8c.
+    ///
+    /// # Errors
+    /// A setting that makes no sense, or a run that fails.
+    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+        let (runs, scenarios) = self.runs()?;
+        let measured = each(&scenarios, told, |_, trial| self.measure(trial))?;
+        let results = Results { setting: self, runs: &runs, measured: &measured };
+        let sheets = vec![results.medians(), results.sheet()];
+        let plot = |name: &str, title: &str, y_label: &str, part: fn(&Measured) -> f64| Plot {
+            name: name.into(),
+            title: title.into(),
+            x_label: "load on hosts' links, if jobs were rings alone".into(),
+            y_label: y_label.into(),
+            is_x_log: false,
+            lines: results.lines(part),
+        };
+        let p99 = |one: &Measured| one.short_p99_ms.unwrap_or(f64::NAN);
+        Ok(Findings {
+            experiment: "fig8".into(),
+            title: "Flows and jobs beside each other (§7, Figs. 8a to 8c)".into(),
+            place: super::SIMULATED.into(),
+            rows: results.rows(),
+            notes: results.notes(),
+            sheets,
+            plots: vec![
+                plot("short", "Short flows (Fig. 8a)", "99 in 100 took no longer, ms", p99),
+                plot("long", "Long flows (Fig. 8b)", "mean throughput, Gbit/s", |one| one.long_gbps),
+                plot("training", "Training (Fig. 8c)", "mean iteration, ms", |one| one.mean_iteration_ms()),
+            ],
+            hops: measured.iter().map(|one| one.hops).sum(),
+        })
+    }
+
+    fn runs(&self) -> anyhow::Result<(Vec<Run>, Vec<Scenario>)> {
+        let [from, until] = self.counted_ms;
+        ensure!(
+            0.0 <= from && from < until && until <= self.scenario.duration_ms,
+            "counted_ms = [{from}, {until}]: within the {} ms of the run, and the first before the second",
+            self.scenario.duration_ms
+        );
+        ensure!(
+            !self.loads.is_empty() && !self.schemes.is_empty() && self.seeds > 0,
+            "loads, schemes and seeds: one at least"
+        );
+        let (mut runs, mut scenarios) = (Vec::new(), Vec::new());
+        for &load in &self.loads {
+            for seed in (0..u64::from(self.seeds)).map(|step| self.scenario.seed + step) {
+                let jobs = self.job_count(load, seed)?;
+                for &way in &self.schemes {
+                    runs.push(Run { load, way, seed });
+                    scenarios.push(self.scenario(way, jobs, seed, load)?);
+                }
+            }
+        }
+        Ok((runs, scenarios))
+    }
+
+    fn scenario(&self, way: Way, jobs: u32, seed: u64, load: f64) -> anyhow::Result<Scenario> {
+        let mut scenario = Scenario { seed, ..self.scenario.clone() };
+        scenario.title = format!("fig8: load {load}, {}", way.name());
+        let job = job(&mut scenario)?;
+        (job.scheme, job.share) = way.scheme();
+        // A ring's paths are drawn after its trees: so they are the same whatever the others have.
+        job.trees = if job.scheme == Scheme::Ring { 1 } else { job.trees };
+        job.congestion = (way == Way::RingNewreno).then_some(CongestionName::Newreno);
+        job.count = jobs;
+        if jobs == 0 {
+            scenario.jobs.clear();
+        }
+        Ok(scenario)
+    }
+
+    /// So many jobs that with them the load is reached; those of a smaller load are the first of them.
+    fn job_count(&self, load: f64, seed: u64) -> anyhow::Result<u32> {
+        let background: f64 = self
+            .scenario
+            .traffic
+            .iter()
+            .map(|traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 })
+            .sum();
+        ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
+        let mut wanted = load - background;
+        if wanted <= 1e-9 {
+            return Ok(0);
+        }
+        let plan = self.scenario(Way::Ideal, JOB_COUNT_MAX, seed, load)?.plan()?;
+        for (place, info) in plan.jobs.iter().enumerate() {
+            wanted -= self.ring_load(info, plan.fabric.host_count);
+            if wanted <= 0.0 {
+                return Ok(place as u32 + 1);
+            }
+        }
+        anyhow::bail!("{JOB_COUNT_MAX} jobs are less than a load of {load}: let them be larger")
+    }
+
+    /// Share of all hosts' links that the job takes as a ring, if it is alone.
+    fn ring_load(&self, info: &JobInfo, hosts: u32) -> f64 {
+        let workers = info.hosts.len() as f64;
+        let sent_ms = 2.0 * (workers - 1.0) / workers * info.bytes as f64 * 8e3 / (self.scenario.links.gbps * 1e9);
+        workers * sent_ms / (sent_ms + info.compute_ps as f64 / 1e9) / f64::from(hosts)
+    }
+
+    fn measure(&self, trial: &Trial) -> anyhow::Result<Measured> {
+        let flows = trial.flows(self.counted_ms);
+        let of =
+            |is_in: &dyn Fn(&Flow) -> bool| flows.iter().filter(|flow| is_in(flow)).copied().collect::<Vec<Flow>>();
+        let short = of(&|flow| flow.bytes < self.short_bytes_max);
+        let tiny = of(&|flow| flow.bytes <= 100_000);
+        let long = of(&|flow| flow.bytes >= self.long_bytes_min);
+        let hosts = trial.outcome.hosts.len() as u32;
+        let sent =
+            trial.outcome.links.iter().filter(|link| link.from < hosts).map(|link| link.counters.sent_bytes as f64);
+        let possible = self.scenario.links.gbps * 1e9 / 8.0 * self.scenario.duration_ms / 1e3 * f64::from(hosts);
+        Ok(Measured {
+            short_p99_ms: percentile_ms(&short, 0.99),
+            short_mean_ms: mean_ms(&short),
+            tiny_p99_ms: percentile_ms(&tiny, 0.99),
+            long_gbps: throughput_gbps(&long),
+            iteration_ms: trial.iteration_ms(),
+            counts: Counts {
+                short: short.len(),
+                short_going_on: short.iter().filter(|flow| !flow.has_ended).count(),
+                long: long.len(),
+                jobs: trial.jobs.len(),
+            },
+            busy: sent.sum::<f64>() / possible,
+            hops: trial.outcome.packet_hops(),
+        })
+    }
+}
+
+impl Measured {
+    fn mean_iteration_ms(&self) -> f64 {
+        let times: Vec<f64> = self.iteration_ms.iter().flatten().copied().collect();
+        times.iter().sum::<f64>() / times.len() as f64
+    }
+
+    /// Of the jobs that came to the end of an iteration in both runs, as in [`Measured::mean_iteration_ms`].
+    fn iteration_ratio(&self, other: &Measured) -> f64 {
+        let both =
+            self.iteration_ms.iter().zip(&other.iteration_ms).filter_map(|(own, other)| Some(((*own)?, (*other)?)));
+        let (own, other) = both.fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
+        own / other
+    }
+}
+
+/// All runs and what they came to.
+struct Results<'a> {
+    setting: &'a Setting,
+    runs: &'a [Run],
+    measured: &'a [Measured],
+}
+
+impl Results<'_> {
+    fn of(&self, load: f64, way: Way) -> impl Iterator<Item = &Measured> {
+        let is_it = move |run: &&Run| (run.load, run.way) == (load, way);
+        self.runs.iter().zip(self.measured).filter(move |(run, _)| is_it(run)).map(|(_, one)| one)
+    }
+
+    /// At the highest load, seed by seed; nothing if one of the two was not run.
+    fn ratio(&self, ways: [Way; 2], ratio: impl Fn(&Measured, &Measured) -> f64) -> Option<Spread> {
+        let load = self.setting.loads.iter().copied().fold(0.0, f64::max);
+        let [above, below] = ways.map(|way| self.of(load, way).collect::<Vec<_>>());
+        let ratios = above.iter().zip(&below).map(|(above, below)| ratio(above, below));
+        // What more than one in a hundred flows has not come to the end of has no 99th percentile, and no ratio.
+        (!above.is_empty() && !below.is_empty()).then(|| Spread::new(ratios.filter(|ratio| ratio.is_finite())))
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let p99 = |above: &Measured, below: &Measured| {
+            above.short_p99_ms.unwrap_or(f64::NAN) / below.short_p99_ms.unwrap_or(f64::NAN)
+        };
+        let tiny = |above: &Measured, below: &Measured| {
+            above.tiny_p99_ms.unwrap_or(f64::NAN) / below.tiny_p99_ms.unwrap_or(f64::NAN)
+        };
+        let mean = |above: &Measured, below: &Measured| above.short_mean_ms / below.short_mean_ms;
+        let rate = |above: &Measured, below: &Measured| above.long_gbps / below.long_gbps;
+        let training = |above: &Measured, below: &Measured| above.iteration_ratio(below);
+        let rows = [
+            ("99 % of short flows: ring / PANAMA (Fig. 8a)", 4.5, self.ratio([Way::Ring, Way::Panama], p99)),
+            ("99 % of short flows: ring over NewReno / PANAMA", 4.5, self.ratio([Way::RingNewreno, Way::Panama], p99)),
+            ("99 % of flows up to 100 kB: ring / PANAMA", 4.5, self.ratio([Way::Ring, Way::Panama], tiny)),
+            (
+                "99 % of flows up to 100 kB: ring over NewReno / PANAMA",
+                4.5,
+                self.ratio([Way::RingNewreno, Way::Panama], tiny),
+            ),
+            ("mean of short flows: ring / PANAMA", 2.0, self.ratio([Way::Ring, Way::Panama], mean)),
+            ("99 % of short flows: SwitchML* / PANAMA", 3.5, self.ratio([Way::Switchml, Way::Panama], p99)),
+            ("99 % of short flows: PANAMA / ideal", 1.0, self.ratio([Way::Panama, Way::Ideal], p99)),
+            ("throughput of long flows: PANAMA / ring (Fig. 8b)", 1.33, self.ratio([Way::Panama, Way::Ring], rate)),
+            ("training time: ring / PANAMA (Fig. 8c)", 1.34, self.ratio([Way::Ring, Way::Panama], training)),
+            ("training time: PANAMA / SwitchML*", 1.05, self.ratio([Way::Panama, Way::Switchml], training)),
+        ];
+        let row = |(quantity, paper, ours): (&str, f64, Option<Spread>)| {
+            let ours = ours?;
+            let holds = (ours.median() - paper).abs() <= TOLERANCE * paper;
+            let row = Row::new(quantity, format!("{paper}"), ours.to_string(), holds);
+            Some(if holds {
+                row
+            } else {
+                row.because("docs/reference/panama-evaluation.md says what was found about it.")
+            })
+        };
+        rows.into_iter().filter_map(row).collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let setting = self.setting;
+        let [from, until] = setting.counted_ms;
+        let worst = self
+            .measured
+            .iter()
+            .map(|one| one.counts.short_going_on as f64 / one.counts.short.max(1) as f64)
+            .fold(0.0, f64::max);
+        let busiest = setting.loads.iter().copied().fold(0.0, f64::max);
+        vec![
+            format!(
+                "At a load of {busiest}; medians with the least and the most of {} seeds, of ratios between runs of the same seed. Counted are flows that start from {from} to {until} ms of {} ms, while traffic goes on at the same rate to the end: a flow that is not over then counts as slower than \
+                 every one that is (99 %), with the time so far (mean), and with what has arrived of it (throughput). Of short flows these are at most {:.2} % of a run.",
+                setting.seeds, setting.scenario.duration_ms, 100.0 * worst
+            ),
+            "Load is what flows and jobs as rings would take of hosts' links if nothing slowed them down: jobs wait for their sums, so they take less when it is crowded; the sheets have what was taken. Training times are of jobs that came to the end of an iteration in both runs.".into(),
+            format!("Schemes in the sheet: {}.", setting.schemes.iter().enumerate().map(|(place, way)| format!("{place} {}", way.name())).collect::<Vec<_>>().join(", ")),
+        ]
+    }
+
+    /// One row for each load and scheme.
+    fn medians(&self) -> Sheet {
+        let columns = "load,scheme,links busy,short flows 99 % ms,short flows mean ms,up to 100 kB 99 % ms,long flows Gbit/s,iteration ms";
+        let mut rows = Vec::new();
+        for &load in &self.setting.loads {
+            for (place, &way) in self.setting.schemes.iter().enumerate() {
+                let median = |part: &dyn Fn(&Measured) -> f64| Spread::new(self.of(load, way).map(part)).median();
+                rows.push(vec![
+                    load,
+                    place as f64,
+                    median(&|one| one.busy),
+                    median(&|one| one.short_p99_ms.unwrap_or(f64::INFINITY)),
+                    median(&|one| one.short_mean_ms),
+                    median(&|one| one.tiny_p99_ms.unwrap_or(f64::INFINITY)),
+                    median(&|one| one.long_gbps),
+                    median(&Measured::mean_iteration_ms),
+                ]);
+            }
+        }
+        Sheet { name: "medians".into(), columns: columns.split(',').map(String::from).collect(), rows }
+    }
+
+    /// One row for each run.
+    fn sheet(&self) -> Sheet {
+        let columns = "load,scheme,seed,links busy,short flows,of these going on,short flows 99 % ms,short flows mean ms,up to 100 kB 99 % ms,long flows,long flows Gbit/s,jobs,of these without iteration,iteration ms";
+        let place = |way| self.setting.schemes.iter().position(|one| *one == way).unwrap_or(0) as f64;
+        let row = |(run, one): (&Run, &Measured)| {
+            let counts = one.counts;
+            let without = one.iteration_ms.iter().filter(|ms| ms.is_none()).count();
+            let first = [
+                run.load,
+                place(run.way),
+                run.seed as f64,
+                one.busy,
+                counts.short as f64,
+                counts.short_going_on as f64,
+            ];
+            let times = [
+                one.short_p99_ms.unwrap_or(f64::INFINITY),
+                one.short_mean_ms,
+                one.tiny_p99_ms.unwrap_or(f64::INFINITY),
+            ];
+            let last = [counts.long as f64, one.long_gbps, counts.jobs as f64, without as f64, one.mean_iteration_ms()];
+            first.into_iter().chain(times).chain(last).collect()
+        };
+        let rows = self.runs.iter().zip(self.measured).map(row).collect();
+        Sheet { name: "runs".into(), columns: columns.split(',').map(String::from).collect(), rows }
+    }
+
+    /// By scheme, medians over load.
+    fn lines(&self, part: fn(&Measured) -> f64) -> Vec<(String, Vec<(f64, f64)>)> {
+        let line = |&way: &Way| {
+            let point = |&load: &f64| (load, Spread::new(self.of(load, way).map(part)).median());
+            (way.name().to_owned(), self.setting.loads.iter().map(point).filter(|point| point.1.is_finite()).collect())
+        };
+        self.setting.schemes.iter().map(line).collect()
+    }
+}
