@@ -62,6 +62,7 @@ def test_unknown_key_in_file(tmp_path: Path) -> None:
         ("ELEMENTS", "0"),
         ("ELEMENTS", "4096"),
         ("ELEMENT_FORMAT", "int4"),
+        ("ATP_SCALE", "fast"),
         ("WIRE_FORMAT", "p4"),
         ("TIMEOUT", "0"),
         ("TIMEOUT", "-1"),

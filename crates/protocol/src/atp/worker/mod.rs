@@ -328,13 +328,12 @@ impl Worker {
         }
     }
 
-    /// A newcomer does not know where collisions have moved chunks to, nor what scales were told: all begin with the first slots and
-    /// at 10^8 again.
+    /// A newcomer does not know where collisions have moved chunks to: all begin with the first slots again. Scales need no such
+    /// care: nobody has submitted what comes next, so none was told for it.
     fn forget_slots(&mut self) {
         let WorkerConfig { job_id, lane, slot_count, indexing, .. } = self.config;
         for (place, number) in self.places.iter_mut().zip(0..) {
             place.slot_index = indexing.first(job_id, lane, number, slot_count);
-            place.scale = scale::STATIC;
         }
         self.is_someone_late = false;
     }
