@@ -93,6 +93,8 @@ class Session:
     def allocate(self, bytes: int) -> Buffer:
         """Zeroed memory that the ranks of a host can sum where it lies; may outlive the session."""
     def totals(self) -> dict[str, dict[str, Any]]: ...
+    def accumulator_counts(self) -> dict[str, int]:
+        """What the switch's accumulator has met in the whole job, in elements by cause; empty where it counts none."""
     def stats(self) -> str:
         """The worker runtime's counters, as JSON."""
     def abort(self, reason: str) -> None: ...

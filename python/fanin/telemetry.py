@@ -8,6 +8,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fanin._fanin import FaninError
+
 if TYPE_CHECKING:
     from fanin._fanin import Outcome, Session
 
@@ -22,6 +24,8 @@ _PACKET_COUNTERS = (
     "datagrams_received",
     "losses_injected",
 )
+#: What the switch's accumulator counts, in elements; see docs/guides/accumulators.md.
+_CAUSES = ("overflow", "saturation", "overwrite", "left_shift", "flushed_to_zero", "lost_bits")
 
 
 @dataclass
@@ -89,6 +93,7 @@ class Ledger:
         self._stays_on_host = False
         self._past: dict[str, dict[str, float]] = {}
         self._past_packets: dict[str, int] = dict.fromkeys(_PACKET_COUNTERS, 0)
+        self._past_causes: dict[str, int] = dict.fromkeys(_CAUSES, 0)
         self._lock = threading.Lock()
         self._process_id = os.getpid()
         with _registry_lock:
@@ -107,7 +112,11 @@ class Ledger:
         with self._lock:
             if session in self._sessions:
                 self._sessions.remove(session)
-                _add_totals(self._past, session.totals())
+                totals = session.totals()
+                # A switch that is gone would be waited for.
+                if not any(counts["failed"] for counts in totals.values()):
+                    _add_causes(self._past_causes, session)
+                _add_totals(self._past, totals)
                 _add_packets(self._past_packets, json.loads(session.stats()))
 
     def submitted(self, kind: str, byte_count: int) -> None:
@@ -128,6 +137,14 @@ class Ledger:
             tally.fallback += 1
             tally.fallback_bytes += byte_count
             tally.reasons[reason] = tally.reasons.get(reason, 0) + 1
+
+    def causes(self) -> dict[str, int]:
+        """Elements by what the switch's accumulator met, of all ranks of the group; asks the switch."""
+        with self._lock:
+            causes = dict(self._past_causes)
+            for session in self._sessions if os.getpid() == self._process_id else []:
+                _add_causes(causes, session)
+        return causes
 
     def snapshot(self) -> dict[str, Any]:
         """All counts as plain dictionaries, ready for JSON."""
@@ -181,6 +198,16 @@ def _add_totals(into: dict[str, dict[str, float]], totals: dict[str, dict[str, A
 def _add_packets(into: dict[str, int], session: dict[str, Any]) -> None:
     for name in _PACKET_COUNTERS:
         into[name] += session.get(name, 0)
+
+
+def _add_causes(into: dict[str, int], session: Session) -> None:
+    try:
+        counts = session.accumulator_counts()
+    except FaninError:
+        # Whoever reads the record may do so because the switch does not answer.
+        return
+    for cause in _CAUSES:
+        into[cause] += counts.get(cause, 0)
 
 
 def _select(group: Any) -> list[Ledger]:
@@ -265,6 +292,9 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
     accumulators = sorted({session["accumulator"] for session in group["sessions"]})
     if accumulators:
         lines.append(f"  accumulator: {', '.join(accumulators)}")
+    met = [f"{cause.replace('_', ' ')} {count}" for cause, count in group.get("causes", {}).items() if count]
+    if met:
+        lines.append(f"  met by the switch, in elements of all ranks: {', '.join(met)}")
     lines.append(
         f"  packets: {packets['datagrams_sent']} sent ({packets['bytes_sent'] / 1e6:.3f} MB), "
         f"{packets['datagrams_received']} received, {packets['resends']} contributions resent"
@@ -275,7 +305,12 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
 def explain(group: Any = None) -> Explanation:
     """Says which collectives went through the switch, which fell back and why, on this rank.
 
+    Where the switch adds floats by an accumulator other than block-fixed, it is asked what that has met, which takes up
+    to ten seconds if it does not answer: ``groups[...]["causes"]``, for all ranks of the job.
+
     >>> print(fanin.explain())
     """
     found = stats(group)
+    for entry, ledger in zip(found["groups"], _select(group), strict=False):
+        entry["causes"] = ledger.causes()
     return Explanation(groups=found["groups"], totals=found["totals"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -97,6 +98,31 @@ def test_overflow_is_repaired_and_told(switch: fanin.LocalSwitch, monkeypatch: p
         assert stats["collectives"]["all_reduce"]["overflowed_elements"] == 1
         assert stats["sessions"][0]["blocks_overflowed"] == 1
         assert "1 elements left the accumulator's format" in text
+
+
+def test_explain_tells_what_the_switch_has_met(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FANIN_ACCUMULATOR", "fpisa-a")
+
+    def work(session: fanin.Session) -> tuple[dict[str, int], str]:
+        # 2^20 replaces 1, whichever comes first: as an overwrite, or because nothing of 1 is left beside it.
+        array = np.full(100, 2.0**20 if session.rank else 2.0**-20, dtype="float32")
+        session.all_reduce(array)
+        # The switch publishes its counts now and then.
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            explanation = fanin.explain()
+            causes = explanation.groups[-1]["causes"]
+            if causes["overwrite"] + causes["flushed_to_zero"] > 0:
+                break
+            time.sleep(0.05)
+        session.barrier()
+        return causes, str(explanation)
+
+    for causes, text in in_parallel(switch, 2, work):
+        assert causes["overwrite"] + causes["flushed_to_zero"] == 100, causes
+        assert causes["overflow"] == causes["saturation"] == 0
+        assert "met by the switch, in elements of all ranks: " in text
+        assert "overwrite 100" in text or "flushed to zero 100" in text
 
 
 def test_a_tolerance_chooses(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,6 +216,21 @@ impl Session {
         Ok(kinds)
     }
 
+    /// What the switch's accumulator has met in the whole job, in elements by cause; empty where it counts none.
+    fn accumulator_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = py.detach(|| self.with(|session| session.accumulator_counts()))?;
+        let row = PyDict::new(py);
+        if let Some(counts) = counts.map_err(|error| exception(py, &error))? {
+            row.set_item("overflow", counts.overflow)?;
+            row.set_item("saturation", counts.saturation)?;
+            row.set_item("overwrite", counts.overwrite)?;
+            row.set_item("left_shift", counts.left_shift)?;
+            row.set_item("flushed_to_zero", counts.flushed_to_zero)?;
+            row.set_item("lost_bits", counts.lost_bits)?;
+        }
+        Ok(row)
+    }
+
     /// The worker runtime's counters, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let stats = py.detach(|| self.with(|session| session.stats()))?;
