@@ -12,6 +12,7 @@ use fanin_numeric::sum::{Element, Operation};
 use fanin_shm::{Aborter, Call, Config, Group, Leave, Uplink, WindowDone};
 
 use crate::buffer::Buffer;
+use crate::config::Algorithm;
 use crate::place::Place;
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 use crate::session::Shared;
@@ -21,6 +22,9 @@ use crate::{Error, ErrorKind};
 /// Bytes of a window where it goes on to the switch, the same on all hosts: each is one collective there, which must be
 /// worth its announce.
 const UPLINK_WINDOW_BYTES: usize = 256 << 10;
+/// Windows on the way to an ATP switch, and two more: a block's scale is told one of the worker's windows ahead (App. B.3),
+/// so two of those, half a MiB each, must be there to be sent.
+const ATP_UPLINK_DEPTH: usize = 16;
 /// How often an idle thread looks whether there is work: only in case a signal was lost.
 const IDLE_LOOK: Duration = Duration::from_secs(1);
 /// Windows of one collective that a sequence number on the lanes has room for.
@@ -65,7 +69,7 @@ struct Engine {
 
 impl Local {
     /// Meets the host's other ranks.
-    pub fn meet(admission: &Admission, place: Place, wait: Duration) -> Result<Local, Error> {
+    pub fn meet(admission: &Admission, place: Place, algorithm: Algorithm, wait: Duration) -> Result<Local, Error> {
         let assignment = &admission.assignment;
         let key = format!("fanin {:08x} {:08x} host {}", assignment.job_id, assignment.job_token, place.host);
         let mut config = Config::new(key, place.local_rank, place.local_size);
@@ -73,6 +77,9 @@ impl Local {
         config.has_uplink = place.host_count > 1;
         if config.has_uplink {
             config.window_bytes = UPLINK_WINDOW_BYTES;
+            if algorithm == Algorithm::Atp {
+                config.depth = ATP_UPLINK_DEPTH;
+            }
         }
         let ranks = place.ranks_of_host(admission);
         let group = Group::form(&config).map_err(|error| translate(error, &ranks))?;

@@ -232,7 +232,7 @@ impl Session {
         let (trouble, troubles) = unbounded();
         let place = Place::new(&admission);
         let local = match place.shares_memory(&admission) {
-            true => Some(Local::meet(&admission, place, config.join_timeout.min(admission.lease))?),
+            true => Some(Local::meet(&admission, place, config.algorithm, config.join_timeout.min(admission.lease))?),
             false => None,
         };
         let lanes = match place.contributes() {

@@ -158,6 +158,23 @@ fn large_gradients_are_scaled_by_what_they_ask_for() {
 }
 
 #[test]
+fn hosts_that_sum_first_are_windows_ahead_with_their_scales() {
+    let count = 6 << 20;
+    let outcomes = World::on(Path::AtpHosts, 4).run(
+        |config| SessionConfig { atp_scale: Scale::Dynamic, ..config },
+        |rank, session| {
+            let input: Vec<f32> = values(rank, count).iter().map(|value| value * 1e6).collect();
+            (sum(&session, &input).expect("completes"), session.stats())
+        },
+    );
+    // Ranks 0 and 1 speak for their hosts.
+    for (sums, stats) in &outcomes[..2] {
+        assert_eq!(sums, &outcomes[0].0, "all ranks have the same bits");
+        assert!(stats.blocks_scaled > 4 * stats.float_resends, "all but the first windows: {stats:?}");
+    }
+}
+
+#[test]
 fn one_rank_with_the_static_scale_decides_for_all() {
     let scale_of = |rank| if rank == 1 { Scale::Static } else { Scale::Dynamic };
     for (_, stats) in large_gradients(scale_of, 0.0) {

@@ -126,9 +126,8 @@ impl Setting {
                 format!("chunks summed as floats with gradients up to {}, at 10^8 and dynamic", last[0]),
                 "dynamic: those of a tensor's first window at most",
                 format!("{:.1} % and {:.2} %, a window is {window_share:.2} %", last[3], last[4]),
-                last[4] <= window_share * 1.5 && last[4] < last[3],
-            )
-            .because("Before overflows are often, one window more."),
+                last[4] <= window_share * 1.05 && last[4] < last[3],
+            ),
             Row::new(
                 format!("chunks at another scale with gradients up to {}", first[0]),
                 "none: only when the overflow happens frequently",
