@@ -9,7 +9,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::{Path, World};
-use fanin_host::{Algorithm, ErrorKind, MissingRanks, OnPeerLoss, ReduceOp, Session, SessionConfig, StragglerPolicy};
+use fanin_host::{
+    Algorithm, ErrorKind, MissingRanks, OnPeerLoss, ReduceOp, Scale, Session, SessionConfig, StragglerPolicy,
+};
 use fanin_switch::{Config, Daemon};
 
 const WORLD_SIZE: u16 = 3;
@@ -21,6 +23,9 @@ const ROUND_OF_DEATH: usize = 6;
 const CONTROLLER: &str = "FANIN_TEST_CONTROLLER";
 const BESIDE: &str = "FANIN_TEST_BESIDE";
 const REPLACES: &str = "FANIN_TEST_REPLACES";
+const TIMES: &str = "FANIN_TEST_TIMES";
+/// Sums of so many times the values leave 32 bits at the scale 10^8.
+const LARGE: f32 = 256.0;
 /// Times that rank 2 is killed and replaced.
 const REPLACEMENTS: usize = 3;
 /// Longer than a test process takes to start on a busy machine.
@@ -46,7 +51,12 @@ fn config(controller: &str, rank: u16) -> SessionConfig {
 
 fn going_on(controller: &str, rank: u16, beside: &str) -> SessionConfig {
     let switch_name = Some(beside.to_string()).filter(|name| !name.is_empty());
-    SessionConfig { on_peer_loss: OnPeerLoss::Continue, switch_name, ..config(controller, rank) }
+    SessionConfig {
+        on_peer_loss: OnPeerLoss::Continue,
+        switch_name,
+        atp_scale: Scale::Dynamic,
+        ..config(controller, rank)
+    }
 }
 
 /// A sum of these tells who is in it.
@@ -60,23 +70,21 @@ fn sum_of(missing: u32) -> f32 {
 
 /// One all-reduce: the bits that came, and what is declared about them. Every element holds all ranks, or all but those who
 /// are declared missing.
-fn all_reduce(session: &Session, rank: u16, operator: ReduceOp) -> (Vec<u32>, MissingRanks) {
-    let mut values = vec![value(rank); LENGTH];
+fn all_reduce(session: &Session, rank: u16, operator: ReduceOp, times: f32) -> (Vec<u32>, MissingRanks) {
+    let mut values = vec![times * value(rank); LENGTH];
     let missing = session.all_reduce(&mut values, operator).expect("completes").missing;
     let bits = missing.ranks.expect("three ranks have bits");
     let share = |missing: u32| match operator {
-        ReduceOp::Average => sum_of(missing) / f32::from(WORLD_SIZE - missing.count_ones() as u16),
-        _ => sum_of(missing),
+        ReduceOp::Average => times * sum_of(missing) / f32::from(WORLD_SIZE - missing.count_ones() as u16),
+        _ => times * sum_of(missing),
     };
+    let near = |got: &f32, wanted: f32| (got - wanted).abs() < 1e-6 * times;
     let possible = [share(0), share(bits)];
     for (index, got) in values.iter().enumerate() {
-        assert!(
-            possible.iter().any(|wanted| (got - wanted).abs() < 1e-6),
-            "element {index} is {got}, not {possible:?}"
-        );
+        assert!(possible.iter().any(|wanted| near(got, *wanted)), "element {index} is {got}, not {possible:?}");
     }
     if missing.least > 0 {
-        assert!(values.iter().all(|got| (got - possible[1]).abs() < 1e-6), "nobody's sum is whole: {missing:?}");
+        assert!(values.iter().all(|got| near(got, possible[1])), "nobody's sum is whole: {missing:?}");
     }
     (values.iter().map(|value| value.to_bits()).collect(), missing)
 }
@@ -87,37 +95,42 @@ fn a_rank_of_its_own() {
     let Ok(controller) = std::env::var(CONTROLLER) else { return };
     let beside = std::env::var(BESIDE).expect("set with the controller");
     let replaces = std::env::var(REPLACES).ok();
+    let times: f32 = std::env::var(TIMES).expect("set with the controller").parse().expect("a number");
     let is_replacement = replaces.is_some();
     let session =
         Session::connect(SessionConfig { is_replacement, ..going_on(&controller, 2, &beside) }).expect("joins");
     if let Some(last) = replaces {
-        return be_replaced(&session, last == "last");
+        return be_replaced(&session, last == "last", times);
     }
     for _ in 0..ROUNDS {
-        let mut values = vec![value(2); LENGTH];
+        let mut values = vec![times * value(2); LENGTH];
         let _ = session.all_reduce(&mut values, ReduceOp::Sum);
     }
     panic!("nobody has killed this process");
 }
 
 /// A replacement's sums are everybody's. The last one comes to the others' end, the others are killed.
-fn be_replaced(session: &Session, is_last: bool) {
+fn be_replaced(session: &Session, is_last: bool, times: f32) {
     assert!(session.stats().lost_ranks.is_empty());
     for _ in 0..if is_last { 1 } else { ROUNDS } {
-        let (_, missing) = all_reduce(session, 2, ReduceOp::Sum);
+        let (_, missing) = all_reduce(session, 2, ReduceOp::Sum, times);
         assert_eq!(missing.most, 0, "everybody is here: {missing:?}");
     }
     assert!(is_last, "nobody has killed this process");
     assert_eq!(session.admit(Duration::ZERO, &|| false).expect("nobody is lost"), Vec::<u16>::new());
 }
 
-fn spawn_rank(controller: &str, beside: &str) -> Child {
-    spawn(controller, beside, None)
+fn spawn_rank(controller: &str, beside: &str, times: f32) -> Child {
+    spawn(controller, beside, None, times)
 }
 
-fn spawn(controller: &str, beside: &str, replaces: Option<&str>) -> Child {
+fn spawn(controller: &str, beside: &str, replaces: Option<&str>, times: f32) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "a_rank_of_its_own", "--nocapture"]).env(CONTROLLER, controller).env(BESIDE, beside);
+    command
+        .args(["--exact", "a_rank_of_its_own", "--nocapture"])
+        .env(CONTROLLER, controller)
+        .env(BESIDE, beside)
+        .env(TIMES, times.to_string());
     if let Some(which) = replaces {
         command.env(REPLACES, which);
     }
@@ -126,7 +139,7 @@ fn spawn(controller: &str, beside: &str, replaces: Option<&str>) -> Child {
 
 /// Rank 2 is killed, and the others go on. By rank: the switch that it is beside.
 fn kill_one_of(world: &World, beside: [&str; WORLD_SIZE as usize]) {
-    let mut child = spawn_rank(world.controller(), beside[2]);
+    let mut child = spawn_rank(world.controller(), beside[2], 1.0);
     let (told, dying) = channel();
     let outcomes = std::thread::scope(|scope| {
         let run = |rank: u16| {
@@ -137,7 +150,7 @@ fn kill_one_of(world: &World, beside: [&str; WORLD_SIZE as usize]) {
                 let session = Session::connect(config).expect("joins");
                 let mut outcomes = Vec::new();
                 for round in 0..ROUNDS {
-                    outcomes.push(all_reduce(&session, rank, ReduceOp::Sum));
+                    outcomes.push(all_reduce(&session, rank, ReduceOp::Sum, 1.0));
                     if round == ROUND_OF_DEATH {
                         let _ = told.send(());
                     }
@@ -146,7 +159,7 @@ fn kill_one_of(world: &World, beside: [&str; WORLD_SIZE as usize]) {
                 if !beside[usize::from(rank)].is_empty() {
                     std::thread::sleep(SOME_LOOKS);
                 }
-                outcomes.push(all_reduce(&session, rank, ReduceOp::Average));
+                outcomes.push(all_reduce(&session, rank, ReduceOp::Average, 1.0));
                 assert_eq!(session.stats().lost_ranks, [2]);
                 outcomes
             })
@@ -171,8 +184,8 @@ fn a_rank_is_killed_and_the_others_go_on() {
 }
 
 /// Rank 2 is killed in the middle of collectives and replaced, again and again, each time beside the next of these switches.
-fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS + 1]) {
-    let mut child = spawn_rank(world.controller(), places[0]);
+fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS + 1], times: f32) {
+    let mut child = spawn_rank(world.controller(), places[0], times);
     let (told, dying) = channel();
     let outcomes = std::thread::scope(|scope| {
         let run = |rank: u16| {
@@ -183,17 +196,19 @@ fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS 
                 let mut outcomes = Vec::new();
                 for _ in 0..REPLACEMENTS {
                     for round in 0..ROUND_OF_DEATH {
-                        outcomes.push(all_reduce(&session, rank, ReduceOp::Sum));
+                        outcomes.push(all_reduce(&session, rank, ReduceOp::Sum, times));
                         if round == 1 {
                             let _ = told.send(());
                         }
                     }
                     assert_eq!(session.admit(PATIENCE, &|| false).expect("a replacement comes"), [2]);
                     assert!(session.stats().lost_ranks.is_empty());
-                    let whole = all_reduce(&session, rank, ReduceOp::Sum);
+                    let whole = all_reduce(&session, rank, ReduceOp::Sum, times);
                     assert_eq!(whole.1.most, 0, "everybody is here: {:?}", whole.1);
                     outcomes.push(whole);
                 }
+                let is_scaled = session.stats().blocks_scaled > 0;
+                assert_eq!(is_scaled, times == LARGE, "{:?}", session.stats());
                 assert_eq!(session.admit(Duration::ZERO, &|| false).expect("nobody is lost"), Vec::<u16>::new());
                 outcomes
             })
@@ -204,7 +219,7 @@ fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS 
             child.kill().expect("it still runs");
             child.wait().expect("it is gone");
             let which = if place == REPLACEMENTS { "last" } else { "killed" };
-            child = spawn(world.controller(), beside, Some(which));
+            child = spawn(world.controller(), beside, Some(which), times);
         }
         ranks.map(|rank| rank.join().expect("no panic"))
     });
@@ -215,14 +230,14 @@ fn replace_one_of(world: &World, others: [&str; 2], places: [&str; REPLACEMENTS 
 #[test]
 fn a_rank_is_killed_and_replaced_again_and_again() {
     let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
-    replace_one_of(&world, ["", ""], [""; REPLACEMENTS + 1]);
+    replace_one_of(&world, ["", ""], [""; REPLACEMENTS + 1], LARGE);
 }
 
 /// Rank 0 would not wait at all, and waits with rank 1 for longer than the time for a collective. Nobody comes.
 #[test]
 fn ranks_that_would_wait_for_different_times_go_on_together() {
     let world = World::around(&Config::local(Ipv4Addr::LOCALHOST.into()), Path::Atp, WORLD_SIZE);
-    let mut child = spawn_rank(world.controller(), "");
+    let mut child = spawn_rank(world.controller(), "", 1.0);
     let (told, dying) = channel();
     std::thread::scope(|scope| {
         let run = |rank: u16, wait: Duration| {
@@ -230,7 +245,7 @@ fn ranks_that_would_wait_for_different_times_go_on_together() {
             scope.spawn(move || {
                 let config = SessionConfig { collective_timeout: SHORT, ..going_on(controller, rank, "") };
                 let session = Session::connect(config).expect("joins");
-                all_reduce(&session, rank, ReduceOp::Sum);
+                all_reduce(&session, rank, ReduceOp::Sum, 1.0);
                 let _ = told.send(());
                 assert_eq!(session.admit(wait, &|| false).expect("rank 1 waits"), Vec::<u16>::new());
             })
@@ -280,7 +295,9 @@ fn a_rank_is_killed_in_a_rack_that_stays_or_is_empty_then() {
 
 #[test]
 fn a_rank_is_replaced_in_its_rack_in_another_and_in_one_that_was_empty() {
-    in_racks("replaced", |world| replace_one_of(&world(), ["rack0", "spine"], ["rack1", "rack1", "rack0", "rack1"]));
+    in_racks("replaced", |world| {
+        replace_one_of(&world(), ["rack0", "spine"], ["rack1", "rack1", "rack0", "rack1"], 1.0)
+    });
 }
 
 #[test]
@@ -300,7 +317,7 @@ fn a_late_rank_takes_the_sum_of_the_others() {
                     if let Some(others) = wait {
                         (1..WORLD_SIZE).for_each(|_| others.recv().expect("they go on without this rank"));
                     }
-                    let late = all_reduce(&session, rank, ReduceOp::Average);
+                    let late = all_reduce(&session, rank, ReduceOp::Average, 1.0);
                     let _ = done.send(());
                     // Everything but a sum of floats waits for all.
                     let mut ones = [1i32; 5];
