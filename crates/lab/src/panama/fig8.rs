@@ -268,12 +268,43 @@ impl Measured {
         times.iter().sum::<f64>() / times.len() as f64
     }
 
-    /// Of the jobs that came to the end of an iteration in both runs, as in [`Measured::mean_iteration_ms`].
-    fn iteration_ratio(&self, other: &Measured) -> f64 {
-        let both =
-            self.iteration_ms.iter().zip(&other.iteration_ms).filter_map(|(own, other)| Some(((*own)?, (*other)?)));
-        let (own, other) = both.fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
-        own / other
+    /// Of the jobs that came to the end of an iteration in both runs, as in [`Measured::mean_iteration_ms`]; of what no job came to one in, as in [`quotient`].
+    fn iteration_ratio(&self, other: &Measured) -> Option<f64> {
+        let both: Vec<(f64, f64)> = (self.iteration_ms.iter().zip(&other.iteration_ms))
+            .filter_map(|(own, other)| Some(((*own)?, (*other)?)))
+            .collect();
+        if both.is_empty() {
+            return quotient(number(self.mean_iteration_ms()), number(other.mean_iteration_ms()));
+        }
+        let (own, other) = both.iter().fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
+        Some(own / other)
+    }
+}
+
+/// Of two times, where none is one too long to be known: it is infinitely many times as long as one that is known, and two of them cannot be compared.
+fn quotient(above: Option<f64>, below: Option<f64>) -> Option<f64> {
+    match (above, below) {
+        (Some(above), Some(below)) => number(above / below),
+        (None, Some(_)) => Some(f64::INFINITY),
+        (Some(_), None) => Some(0.0),
+        (None, None) => None,
+    }
+}
+
+fn number(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// Ratios of the seeds in which there is one.
+struct Ratios {
+    spread: Spread,
+    used: usize,
+    seeds: usize,
+}
+
+impl std::fmt::Display for Ratios {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, {} of {} seeds", self.spread, self.used, self.seeds)
     }
 }
 
@@ -291,23 +322,22 @@ impl Results<'_> {
     }
 
     /// At the highest load, seed by seed; nothing if one of the two was not run.
-    fn ratio(&self, ways: [Way; 2], ratio: impl Fn(&Measured, &Measured) -> f64) -> Option<Spread> {
+    fn ratio(&self, ways: [Way; 2], ratio: impl Fn(&Measured, &Measured) -> Option<f64>) -> Option<Ratios> {
         let load = self.setting.loads.iter().copied().fold(0.0, f64::max);
         let [above, below] = ways.map(|way| self.of(load, way).collect::<Vec<_>>());
-        let ratios = above.iter().zip(&below).map(|(above, below)| ratio(above, below));
-        // What more than one in a hundred flows has not come to the end of has no 99th percentile, and no ratio.
-        (!above.is_empty() && !below.is_empty()).then(|| Spread::new(ratios.filter(|ratio| ratio.is_finite())))
+        let ratios: Vec<f64> = above.iter().zip(&below).filter_map(|(above, below)| ratio(above, below)).collect();
+        let is_run = !above.is_empty() && !below.is_empty();
+        is_run.then(|| Ratios { used: ratios.len(), seeds: above.len(), spread: Spread::new(ratios) })
     }
 
     fn rows(&self) -> Vec<Row> {
-        let p99 = |above: &Measured, below: &Measured| {
-            above.short_p99_ms.unwrap_or(f64::NAN) / below.short_p99_ms.unwrap_or(f64::NAN)
-        };
-        let tiny = |above: &Measured, below: &Measured| {
-            above.tiny_p99_ms.unwrap_or(f64::NAN) / below.tiny_p99_ms.unwrap_or(f64::NAN)
-        };
-        let mean = |above: &Measured, below: &Measured| above.short_mean_ms / below.short_mean_ms;
-        let rate = |above: &Measured, below: &Measured| above.long_gbps / below.long_gbps;
+        let p99 = |above: &Measured, below: &Measured| quotient(above.short_p99_ms, below.short_p99_ms);
+        let tiny = |above: &Measured, below: &Measured| quotient(above.tiny_p99_ms, below.tiny_p99_ms);
+        let mean =
+            |above: &Measured, below: &Measured| quotient(number(above.short_mean_ms), number(below.short_mean_ms));
+        // Turned over: no throughput is the worst.
+        let rate =
+            |above: &Measured, below: &Measured| quotient(number(1.0 / below.long_gbps), number(1.0 / above.long_gbps));
         let training = |above: &Measured, below: &Measured| above.iteration_ratio(below);
         let rows = [
             ("99 % of short flows: ring / PANAMA (Fig. 8a)", 4.5, self.ratio([Way::Ring, Way::Panama], p99)),
@@ -325,9 +355,9 @@ impl Results<'_> {
             ("training time: ring / PANAMA (Fig. 8c)", 1.34, self.ratio([Way::Ring, Way::Panama], training)),
             ("training time: PANAMA / SwitchML*", 1.05, self.ratio([Way::Panama, Way::Switchml], training)),
         ];
-        let row = |(quantity, paper, ours): (&str, f64, Option<Spread>)| {
+        let row = |(quantity, paper, ours): (&str, f64, Option<Ratios>)| {
             let ours = ours?;
-            let holds = (ours.median() - paper).abs() <= TOLERANCE * paper;
+            let holds = (ours.spread.median() - paper).abs() <= TOLERANCE * paper;
             let row = Row::new(quantity, format!("{paper}"), ours.to_string(), holds);
             Some(if holds {
                 row
@@ -349,7 +379,7 @@ impl Results<'_> {
         let busiest = setting.loads.iter().copied().fold(0.0, f64::max);
         vec![
             format!(
-                "At a load of {busiest}; medians with the least and the most of {} seeds, of ratios between runs of the same seed. Counted are flows that start from {from} to {until} ms of {} ms, while traffic goes on at the same rate to the end: a flow that is not over then counts as slower than \
+                "At a load of {busiest}; medians with the least and the most of {} seeds, of ratios between runs of the same seed. A scheme without a number, since more than one in a hundred flows or all iterations were not over, is infinitely worse than one that has it; a seed in which neither has one is left out. Counted are flows that start from {from} to {until} ms of {} ms, while traffic goes on at the same rate to the end: a flow that is not over then counts as slower than \
                  every one that is (99 %), with the time so far (mean), and with what has arrived of it (throughput). Of short flows these are at most {:.2} % of a run.",
                 setting.seeds, setting.scenario.duration_ms, 100.0 * worst
             ),
@@ -414,5 +444,40 @@ impl Results<'_> {
             (way.name().to_owned(), self.setting.loads.iter().map(point).filter(|point| point.1.is_finite()).collect())
         };
         self.setting.schemes.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(iteration_ms: &[Option<f64>]) -> Measured {
+        let counts = Counts { short: 1, short_going_on: 0, long: 1, jobs: iteration_ms.len() };
+        let iteration_ms = iteration_ms.to_vec();
+        Measured {
+            short_p99_ms: None,
+            short_mean_ms: 1.0,
+            tiny_p99_ms: None,
+            long_gbps: 1.0,
+            iteration_ms,
+            counts,
+            busy: 0.5,
+            hops: 1,
+        }
+    }
+
+    #[test]
+    fn what_collapses_is_infinitely_worse_and_not_left_out() {
+        assert_eq!(quotient(Some(3.0), Some(2.0)), Some(1.5));
+        assert_eq!(quotient(None, Some(2.0)), Some(f64::INFINITY));
+        assert_eq!(quotient(Some(3.0), None), Some(0.0));
+        assert_eq!(quotient(None, None), None);
+        let [both, first, none] = [[Some(2.0), Some(4.0)], [Some(4.0), None], [None, None]].map(|ms| measured(&ms));
+        assert_eq!(first.iteration_ratio(&both), Some(2.0), "of the first job alone");
+        assert_eq!(none.iteration_ratio(&both), Some(f64::INFINITY));
+        assert_eq!((both.iteration_ratio(&none), none.iteration_ratio(&none)), (Some(0.0), None));
+        let ratios = [Some(1.0), Some(f64::INFINITY), None].into_iter().flatten();
+        let ratios = Ratios { spread: Spread::new(ratios), used: 2, seeds: 3 };
+        assert_eq!(ratios.to_string(), "inf (1.00 to inf), 2 of 3 seeds");
     }
 }
