@@ -1,6 +1,6 @@
 //! Who gets what of a shared link (PANAMA §7, Fig. 10).
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use fanin_sim::job::placement::Placement;
 use fanin_sim::report::Interval;
 use fanin_sim::scenario::{Range, Scenario, Traffic};
@@ -60,12 +60,14 @@ impl Setting {
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
     pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+        self.check()?;
         let runs: Vec<(Joins, f64)> =
             JOINS.into_iter().flat_map(|joins| self.later_ms.iter().map(move |&later| (joins, later))).collect();
         let scenarios: Vec<Scenario> =
             runs.iter().map(|&(joins, later)| self.scenario(joins, later)).collect::<anyhow::Result<_>>()?;
-        let measured =
-            each(&scenarios, told, |place, trial| Ok((self.rates(runs[place].0, trial), trial.outcome.packet_hops())))?;
+        let measured = each(&scenarios, told, |place, trial| {
+            Ok((self.rates(runs[place].0, trial)?, trial.outcome.packet_hops()))
+        })?;
         let share = |joins: Joins| {
             let own = runs.iter().zip(&measured).filter(move |((one, _), _)| *one == joins);
             Spread::new(own.map(|(_, ([flow, other], _))| other / (flow + other)))
@@ -107,6 +109,21 @@ impl Setting {
         })
     }
 
+    fn check(&self) -> anyhow::Result<()> {
+        let Scenario { samples, duration_ms, .. } = self.scenario;
+        ensure!(samples > 0, "samples = 0: shares are read from samples, let there be some hundred");
+        ensure!(!self.later_ms.is_empty(), "later_ms: one at least");
+        ensure!(self.from_ms >= 0.0, "from_ms = {}: not below 0", self.from_ms);
+        let every_ms = duration_ms / f64::from(samples);
+        // Two whole intervals, wherever the first begins.
+        ensure!(
+            self.from_ms + 3.0 * every_ms <= duration_ms,
+            "from_ms = {}: at least three samples before the end, of {duration_ms} ms with one every {every_ms} ms",
+            self.from_ms
+        );
+        Ok(())
+    }
+
     fn scenario(&self, joins: Joins, later_ms: f64) -> anyhow::Result<Scenario> {
         let mut scenario = self.scenario.clone();
         let name = match joins {
@@ -129,28 +146,70 @@ impl Setting {
             let Placement::Hosts(hosts) = hosts else {
                 bail!("placement: the job's hosts by number, for the flow in its place");
             };
-            let flow = (hosts[0], hosts[hosts.len() - 1], u64::from(u32::MAX), start_ms * 1000.0);
+            let [first, .., last] = hosts[..] else {
+                bail!("placement: two hosts at least");
+            };
+            let flow = (first, last, u64::from(u32::MAX), start_ms * 1000.0);
             scenario.traffic.push(Traffic::List { flows: vec![flow] });
         }
         Ok(scenario)
     }
 
     /// The first flow's rate and that of what joined it, Gbit/s.
-    fn rates(&self, joins: Joins, trial: &Trial) -> [f64; 2] {
+    fn rates(&self, joins: Joins, trial: &Trial) -> anyhow::Result<[f64; 2]> {
+        // By their starts.
+        let sources: Vec<usize> = trial.outcome.unended.iter().map(|flow| flow.so_far.source.into()).collect();
+        let wanted = if joins == Joins::Flow { 2 } else { 1 };
+        ensure!(
+            sources.len() == wanted && trial.outcome.flows.is_empty(),
+            "{} flows were going on at the end and {} were over, where {wanted} should share the link to the end: [[scenario.traffic]] is one flow, with more bytes than it can send in {} ms",
+            sources.len(),
+            trial.outcome.flows.len(),
+            self.scenario.duration_ms
+        );
         if joins == Joins::Flow {
-            // By their starts.
-            return [0, 1].map(|place| self.host_gbps(trial, usize::from(trial.outcome.unended[place].so_far.source)));
+            return Ok([self.host_gbps(trial, sources[0])?, self.host_gbps(trial, sources[1])?]);
         }
         let intervals = trial.intervals_after(self.from_ms);
+        ensure!(!intervals.is_empty(), "no sample after {} ms", self.from_ms);
         let mean = |part: fn(&Interval) -> f64| intervals.iter().map(part).sum::<f64>() / intervals.len() as f64 / 1e9;
-        [mean(|interval| interval.flows_bps), mean(|interval| interval.jobs_bps[0])]
+        Ok([mean(|interval| interval.flows_bps), mean(|interval| interval.jobs_bps[0])])
     }
 
-    fn host_gbps(&self, trial: &Trial, host: usize) -> f64 {
+    fn host_gbps(&self, trial: &Trial, host: usize) -> anyhow::Result<f64> {
         let samples = &trial.outcome.samples;
-        let own = &samples.hosts[host];
         let first = ((self.from_ms * 1e9) as u64).div_ceil(samples.every_ps).max(1) as usize - 1;
-        let last = own.len() - 1;
-        (own[last] - own[first]) as f64 * 8e3 / ((last - first) as u64 * samples.every_ps) as f64
+        let own = samples.hosts.get(host).and_then(|own| own.get(first..)).unwrap_or_default();
+        let [first, .., last] = *own else {
+            bail!("less than two samples after {} ms", self.from_ms);
+        };
+        Ok((last - first) as f64 * 8e3 / ((own.len() as u64 - 1) * samples.every_ps) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panama::{Experiment, Setting as _};
+
+    #[test]
+    fn what_shares_cannot_be_read_from_is_refused() {
+        let cases = [
+            ("from_ms = 275", "from_ms = 499", "before the end"),
+            ("duration_ms = 500", "duration_ms = 500\nsamples = 0", "samples = 0"),
+            ("later_ms = [0.0, 0.37, 0.71]", "later_ms = []", "one at least"),
+            ("1000000000, 0.0", "1000000, 0.0", "more bytes than it can send"),
+            ("placement = [1, 3]", "placement = 'packed'", "by number"),
+        ];
+        for (old, new, expected) in cases {
+            let text = Experiment::Fig10.parameters(false).replacen(old, new, 1);
+            assert!(text.contains(new), "{new}");
+            let mut setting: Setting = toml::from_str(&text).unwrap();
+            if expected != "before the end" {
+                setting.quicken();
+            }
+            let error = setting.run(&|_| {}).unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{new}: {error:#}");
+        }
     }
 }

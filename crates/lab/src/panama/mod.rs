@@ -114,6 +114,17 @@ mod tests {
             assert_eq!(findings.experiment, experiment.name());
             assert!(!findings.rows.is_empty() && findings.hops > 1000, "{findings:#?}");
             assert!(findings.sheets.iter().all(|sheet| sheet.rows.iter().all(|row| row.len() == sheet.columns.len())));
+            match experiment {
+                // Model, ring, PANAMA: a ring of eight sends 1.75 times as much.
+                Experiment::Fig1 => {
+                    assert!(findings.sheets[0].rows.iter().all(|row| row[1] > row[2]), "{findings:#?}");
+                }
+                Experiment::Fig10 => {
+                    let fixed = &findings.rows[3];
+                    assert!(fixed.quantity.contains("without congestion control") && fixed.holds, "{findings:#?}");
+                }
+                Experiment::Fig8 | Experiment::Fig9 => {}
+            }
         }
     }
 
