@@ -38,21 +38,22 @@ FOLDER --out results` runs one experiment on gradients of your own and writes it
 [experiments/fpisa](../../experiments/fpisa). Figs. 7 to 9 need PyTorch, or Figs. 7 and 8 a recording; times of Figs. 6 and 10 depend on the machine.
 ";
 
-/// How PANAMA's page begins.
+/// How what `--markdown` prints of PANAMA begins; the page in the repository is written by hand.
 pub const PANAMA: &str = "\
 # The PANAMA paper's evaluation, again
 
 Written by `fanin reproduce panama --markdown`; each number was simulated, packet by packet. The parameters are in [experiments/panama](../../experiments/panama).
+What the numbers mean is in the hand-written [page about them](panama-evaluation.md), which this does not replace.
 ";
 
 /// How SwitchML's page begins.
 pub const SWITCHML: &str = "\
-# The SwitchML paper's quantisation, again
+# The SwitchML paper's evaluation, again
 
 Written by `fanin reproduce switchml --markdown > docs/reference/switchml-evaluation.md`, or section by section as in `fanin reproduce switchml fig2
---markdown`; each number was measured. The parameters are in
-[experiments/switchml](../../experiments/switchml). Figs. 2 and 11 need PyTorch, Fig. 12 root. Throughput and pool sizes (Figs. 3 to 9) are what
-`fanin bench` measures: [results](../../benches/RESULTS.md).
+--markdown`; each number was measured, simulated or computed, as its section says. The parameters are in
+[experiments/switchml](../../experiments/switchml). Figs. 2 and 11 need PyTorch, Fig. 12 root. Figs. 4 and 5 are replayed in the simulator; throughput and pool sizes (Figs. 3 and 6 to 9)
+are what `fanin bench` measures: [results](../../benches/RESULTS.md).
 ";
 
 /// The page: a section for each experiment after `head`.
