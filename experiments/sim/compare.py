@@ -77,7 +77,8 @@ def build_htsim(sources: str | None, folder: Path) -> Path | None:
     if not sources:
         print("SKIPPED: csg-htsim was not given (--htsim or FANIN_HTSIM: the folder sim, in which make was run)")
         return None
-    base, program = Path(sources), folder / "htsim"
+    # Commands run in the root, whatever this one's folder is.
+    base, program = Path(sources).expanduser().resolve(), folder / "htsim"
     flags = ["-O2", "-std=c++11", f"-I{base}", f"-I{base}/datacenter"]
     names = ["fat_tree_topology", "fat_tree_switch", "firstfit", "connection_matrix"]
     parts = [HERE / "htsim" / "permutation.cc", *(base / "datacenter" / f"{name}.cpp" for name in names)]
