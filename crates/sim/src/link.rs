@@ -211,8 +211,8 @@ impl Link {
     pub fn offer_first(&mut self, class: &Class, now_ps: u64, packet: &Packet) {
         self.hold(class, now_ps);
         self.push(packet, NEVER_PS, 0);
-        for position in (self.waiting + 1..self.tail).rev() {
-            let (from, to) = (self.slot(position - 1), self.slot(position));
+        for position in self.positions_waiting().skip(1).rev() {
+            let (from, to) = (self.slot(position.wrapping_sub(1)), self.slot(position));
             self.ring[to] = self.ring[from];
         }
         self.free_at_ps = self.free_at_ps.max(now_ps) + class.transmission_ps(packet.bytes);
@@ -378,7 +378,7 @@ impl Link {
         }
     }
 
-    fn positions_waiting(&self) -> impl Iterator<Item = u32> + use<> {
+    fn positions_waiting(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + use<> {
         let first = self.waiting;
         (0..self.tail.wrapping_sub(first)).map(move |step| first.wrapping_add(step))
     }

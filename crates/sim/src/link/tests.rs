@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use super::*;
 use fanin_link::Random;
 use proptest::prelude::*;
@@ -155,5 +157,113 @@ proptest! {
         let seen: Vec<_> =
             drain(&mut link).iter().map(|packet| (packet.number, packet.at_ps, packet.flags & MARKED != 0)).collect();
         prop_assert_eq!(seen, expected);
+    }
+}
+
+/// A queue that is kept packet by packet: of what has started, and of what waits.
+#[derive(Default)]
+struct Plain {
+    started: VecDeque<(u32, u64)>,
+    waiting: VecDeque<(u32, u16)>,
+    free_ps: u64,
+    is_paused: bool,
+}
+
+impl Plain {
+    fn start(&mut self, class: &Class, (number, bytes): (u32, u16), from_ps: u64) {
+        self.free_ps = self.free_ps.max(from_ps) + class.transmission_ps(bytes);
+        self.started.push_back((number, self.free_ps + DELAY_PS));
+    }
+
+    /// Starts what starts at or before `now_ps`.
+    fn advance(&mut self, class: &Class, now_ps: u64) {
+        while !self.is_paused && self.free_ps <= now_ps {
+            let Some(packet) = self.waiting.pop_front() else { return };
+            self.start(class, packet, self.free_ps);
+        }
+    }
+
+    fn offer(&mut self, class: &Class, now_ps: u64, packet: (u32, u16)) -> bool {
+        if self.free_ps <= now_ps && !self.is_paused {
+            self.start(class, packet, now_ps);
+            return true;
+        }
+        let queued: u64 = self.waiting.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+        let fits = queued + u64::from(packet.1) <= class.queue_bytes_max;
+        if fits {
+            self.waiting.push_back(packet);
+        }
+        fits
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Offer(u16),
+    First(u16),
+    Pause,
+    Resume,
+    Take,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (64u16..1500).prop_map(Step::Offer),
+        1 => (64u16..100).prop_map(Step::First),
+        1 => Just(Step::Pause),
+        2 => Just(Step::Resume),
+        3 => Just(Step::Take),
+    ]
+}
+
+proptest! {
+    /// With pauses and what goes before them, and wherever positions in the ring wrap.
+    #[test]
+    fn any_steps_leave_as_from_a_plain_queue(
+        steps in proptest::collection::vec((0..2 * TRANSMISSION_PS, step()), 1..200),
+        queue_bytes_max in 1500u64..20_000,
+        before_wrap in 0u32..20,
+    ) {
+        let class = class(queue_bytes_max, u64::MAX);
+        let first = u32::MAX - before_wrap;
+        let mut link = Link { head: first, waiting: first, tail: first, ..Link::default() };
+        let (mut plain, mut now) = (Plain::default(), 0);
+        for (number, (gap, step)) in steps.into_iter().enumerate() {
+            let number = number as u32;
+            now += gap;
+            plain.advance(&class, now);
+            match step {
+                Step::Offer(bytes) => {
+                    let taken = link.offer(&class, now, &Packet { number, bytes, ..Packet::default() });
+                    prop_assert_eq!(taken, plain.offer(&class, now, (number, bytes)));
+                }
+                Step::First(bytes) => {
+                    link.offer_first(&class, now, &Packet { number, bytes, ..Packet::default() });
+                    plain.start(&class, (number, bytes), now);
+                }
+                Step::Pause => {
+                    link.pause(&class, now);
+                    plain.is_paused = true;
+                }
+                Step::Resume => {
+                    link.resume(&class, now);
+                    (plain.is_paused, plain.free_ps) = (false, plain.free_ps.max(now));
+                    plain.advance(&class, now);
+                }
+                Step::Take => {
+                    let expected = plain.started.front().copied().filter(|&(_, at_ps)| at_ps <= now);
+                    plain.started.drain(..usize::from(expected.is_some()));
+                    prop_assert_eq!(link.take_before(now + 1).map(|packet| (packet.number, packet.at_ps)), expected);
+                }
+            }
+            link.start_until(&class, now);
+            let queued: u64 = plain.waiting.iter().map(|&(_, bytes)| u64::from(bytes)).sum();
+            prop_assert_eq!((link.waiting_count(), link.queued_bytes()), (plain.waiting.len() as u64, queued));
+        }
+        link.resume(&class, now);
+        (plain.is_paused, plain.free_ps) = (false, plain.free_ps.max(now));
+        plain.advance(&class, u64::MAX);
+        let seen: Vec<_> = drain(&mut link).iter().map(|packet| (packet.number, packet.at_ps)).collect();
+        prop_assert_eq!(seen, Vec::from(plain.started));
     }
 }
