@@ -184,20 +184,29 @@ impl FloatPool {
         telemetry
     }
 
-    /// How many sums are finite, and infinite once they are rounded to 16 bits. Registers count theirs at the read-out; an exact sum
-    /// is rounded where nothing is added to it any more.
+    /// How many sums are infinite once they are rounded to the elements' format: whether an infinity was a contribution or what an
+    /// addition came to is not seen here. Registers count theirs at the read-out, as tables do that have saturated; an exact sum is
+    /// rounded where nothing is added to it any more.
     pub fn count_beyond(&self, format: FloatFormat, range: Range<usize>) -> u64 {
-        let is_infinite: fn(f32) -> bool = match format {
-            FloatFormat::Float32 => return 0,
-            FloatFormat::Float16 => |sum| f16_to_f32(f32_to_f16(sum)).is_infinite(),
-            FloatFormat::Bfloat16 => |sum| bf16_to_f32(f32_to_bf16(sum)).is_infinite(),
+        let rounded: fn(f32) -> f32 = match format {
+            FloatFormat::Float32 => |sum| sum,
+            FloatFormat::Float16 => |sum| f16_to_f32(f32_to_f16(sum)),
+            FloatFormat::Bfloat16 => |sum| bf16_to_f32(f32_to_bf16(sum)),
+        };
+        let count = |sums: &[f32], largest: f32| {
+            sums.iter().filter(|sum| sum.abs() != largest && rounded(**sum).is_infinite()).count() as u64
         };
         match &self.state {
-            State::Floats(sums) | State::Logarithms { sums, .. } => {
-                sums[range].iter().filter(|sum| sum.is_finite() && is_infinite(**sum)).count() as u64
-            }
+            State::Floats(sums) => count(&sums[range], f32::NAN),
+            State::Logarithms { sums, tables } => count(&sums[range], tables.largest()),
             State::Words | State::Registers { .. } | State::Exact { .. } => 0,
         }
+    }
+
+    /// Whether an element that has left the format is found so at every read-out further up as well: tables are at their end then, and
+    /// stay there.
+    pub fn stays_beyond(&self) -> bool {
+        matches!(self.state, State::Logarithms { .. })
     }
 
     /// The sum whose elements begin at `start` is not needed any more.

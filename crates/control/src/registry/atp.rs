@@ -64,7 +64,7 @@ pub(super) fn assign(
     if accumulator == Accumulator::Exact && job.tree.level_count() > 1 {
         return Err(ControlError::new(
             ErrorCode::InvalidRequest,
-            "the accumulator exact with workers beside several switches: each would round its part of the sum",
+            "the accumulator exact with workers beside other switches than the root: each would round its part of the sum",
             "Put all workers beside the root (FANIN_SWITCH_NAME), or use another accumulator: fpisa, ieee",
         ));
     }

@@ -46,12 +46,15 @@ impl Sum<'_> {
         self.pool.add(self.terms, overwrite, payload, self.range, self.words)
     }
 
-    /// Writes the sum, rounded to the elements' format. A sum that is finite and that the format does not hold has left the
-    /// accumulator's format as well: what is added to it later may bring it back.
-    pub fn emit(self, out: &mut [u8]) -> Telemetry {
+    /// Writes the sum, rounded to the elements' format. A sum that the format does not hold has left the accumulator's format as well:
+    /// what is added to it later may bring it back. `overflow` counts the sum's elements that have, those of its parts included.
+    pub fn emit(self, out: &mut [u8], overflow: &mut u32) -> Telemetry {
         let beyond = self.pool.count_beyond(self.terms.format, self.range.clone());
+        let knows_parts = self.pool.stays_beyond();
         let mut telemetry = self.pool.emit(self.terms, self.range, self.words, out);
         telemetry.saturation += beyond;
+        let own = overflowed(&telemetry);
+        *overflow = if knows_parts { own.max(*overflow) } else { own.saturating_add(*overflow) };
         telemetry
     }
 }

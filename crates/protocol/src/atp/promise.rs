@@ -1,4 +1,4 @@
-//! What a job's accumulator promises where sums are made in parts, at switches and at a server (`spec/ATP.md`, section 2).
+//! What a job's accumulator promises where sums are made in parts, at switches and at a server (`spec/ATP.md`, section 7).
 
 use fanin_numeric::certificate::{Certificate, Contributions};
 use fanin_numeric::exact;
@@ -30,7 +30,7 @@ pub fn certify(accumulator: Accumulator, format: FloatFormat, contributions: &Co
     let parts = f64::from(contributions.worker_count.saturating_sub(2));
     let rounding = exact::certify(format, &part).absolute_error;
     let absolute_error = if parts > 0.0 { whole.absolute_error + parts * rounding } else { whole.absolute_error };
-    Certificate { absolute_error, source: "spec/ATP.md, section 2", ..whole }
+    Certificate { absolute_error, source: "spec/ATP.md, section 7", ..whole }
 }
 
 /// How much larger a part may be than the magnitudes in it: each addition and each rounding adds a unit of the last place at most.

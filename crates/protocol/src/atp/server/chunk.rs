@@ -154,9 +154,7 @@ impl Chunk {
     /// Rounds a whole raw sum to its elements' format, and keeps it so.
     pub fn round(&mut self, sum: Sum<'_>) -> Telemetry {
         self.raw.resize(usize::from(self.element_count) * self.element_format.bytes(), 0);
-        let telemetry = sum.emit(&mut self.raw);
-        self.overflow = self.overflow.saturating_add(overflowed(&telemetry));
-        telemetry
+        sum.emit(&mut self.raw, &mut self.overflow)
     }
 
     /// Counts the elements of a whole fixed point sum that 32 bits do not hold (ATP §3.8).

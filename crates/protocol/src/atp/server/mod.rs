@@ -255,6 +255,10 @@ impl Server {
             return Err(DropReason::StaleChunk);
         }
         if ahead > 0 {
+            // Floats are sent when they are asked for: of a chunk that is known.
+            if header.element_format == ElementFormat::Float32 {
+                return Err(DropReason::BadElementFormat);
+            }
             self.begin(now, place, ahead as u32, header)?;
         }
         self.same_collective(place, header)?;

@@ -66,7 +66,7 @@ pub(super) fn send_sum(
         sum.worker_rank = RANK_ALL;
     }
     let datagram = &mut output[..sum.datagram_bytes()];
-    sum.echo = echo(slot.overflow.saturating_add(emit(&mut datagram[ATP_HEADER_BYTES..])));
+    sum.echo = echo(emit(&mut datagram[ATP_HEADER_BYTES..]));
     sum.seal(datagram);
     Verdict::Up { bytes: datagram.len() }
 }

@@ -19,7 +19,7 @@ use fanin_wire::Accumulator;
 use fanin_wire::atp::{Header, Kind};
 
 use crate::DropReason;
-use crate::atp::floats::{Sum, overflowed, raw_format};
+use crate::atp::floats::{Sum, raw_format};
 use crate::atp::scale;
 use crate::float_pool::{FloatPool, Terms};
 use crate::time::{Span, Time};
@@ -392,15 +392,15 @@ impl Switch {
     fn send_sum(&mut self, header: &Header, output: &mut [u8]) -> Verdict {
         let slot = self.slots[usize::from(header.slot_index)].clone();
         let start = usize::from(header.slot_index) * usize::from(self.config.element_count_max);
-        let mut telemetry = Telemetry::default();
+        let (mut telemetry, mut overflow) = (Telemetry::default(), slot.overflow);
         let emit = |out: &mut [u8]| {
             // Of empty contributions nothing is kept.
             let element_count = slot.element_count;
             match self.float_sum(header, element_count).filter(|_| element_count > 0) {
-                Some(sum) => telemetry = sum.emit(out),
+                Some(sum) => telemetry = sum.emit(out, &mut overflow),
                 None => words::emit(&self.values[start..start + usize::from(element_count)], out),
             }
-            overflowed(&telemetry)
+            overflow
         };
         let verdict = decide::send_sum(&slot, emit, header, output);
         self.count(header, |counters| counters.telemetry.merge(&telemetry));
