@@ -84,20 +84,29 @@ def keep(folder: Path, name: str, found: str) -> None:
     beside.rename(folder / f"{name}.json")
 
 
+def said(error: Exception) -> str:
+    """What a task's own error says: Ray wraps it in one with a stack of another machine."""
+    cause = getattr(error, "cause", None)
+    return str(cause if isinstance(cause, Exception) else error)
+
+
 def sweep(plan: Plan, ray: Any, told: TextIO) -> None:
     """Makes all runs of a plan on a cluster that ``ray`` is connected to, and says on ``told`` how far it is.
 
+    After a run that fails no other is started; those under way come to their end and are kept, so that a sweep that
+    is started again is farther on.
+
     Raises:
-        RunFailed: at the first run that fails; those that are done are kept, those under way are cancelled.
+        RunFailed: with the first run that failed, once none is under way.
     """
     folder, task = Path(plan.folder), ray.remote(max_retries=1)(make_run)
     waiting = list(reversed(plan.runs))
     at_once = TASKS_PER_PROCESSOR * max(1, int(ray.cluster_resources().get("CPU", 1)))
     under_way: dict[Any, dict[str, str]] = {}
-    count = 0
+    count, failure = 0, None
     try:
-        while waiting or under_way:
-            while waiting and len(under_way) < at_once:
+        while (waiting and failure is None) or under_way:
+            while waiting and failure is None and len(under_way) < at_once:
                 run = waiting.pop()
                 under_way[task.remote(plan.command, plan.scenario, plan.arguments, run["name"])] = run
             for reference in ray.wait(list(under_way), num_returns=1)[0]:
@@ -105,13 +114,29 @@ def sweep(plan: Plan, ray: Any, told: TextIO) -> None:
                 try:
                     found = ray.get(reference)
                 except Exception as error:
-                    raise RunFailed(f"{run['label']}: {error}") from error
+                    failure = failure or RunFailed(f"{run['label']}: {said(error)}")
+                    continue
                 keep(folder, run["name"], found)
                 count += 1
                 print(f"{count} of {len(plan.runs)}: {run['label']}", file=told, flush=True)
     finally:
+        # Some are left only if this was interrupted, or the cluster or the disk is gone.
         for reference in under_way:
             ray.cancel(reference)
+    if failure is not None:
+        raise failure
+
+
+def connect(ray: Any, address: str) -> None:
+    """Connects to a cluster.
+
+    Raises:
+        ConnectionError: whatever Ray raised: of its own, RuntimeError, ValueError or ConnectionError.
+    """
+    try:
+        ray.init(address=address, log_to_driver=False)
+    except Exception as error:
+        raise ConnectionError(f"cannot use the Ray cluster at {address} (--ray): {error}") from error
 
 
 def main(arguments: list[str]) -> int:
@@ -126,10 +151,13 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         plan = Plan.read(sys.stdin)
-        ray.init(address=arguments[0], log_to_driver=False)
+        connect(ray, arguments[0])
         sweep(plan, ray, sys.stderr)
     except (RunFailed, ConnectionError, ValueError) as error:
         print(error, file=sys.stderr)
+        return 1
+    except ray.exceptions.RayError as error:
+        print(f"the Ray cluster failed; what is done is kept: {error}", file=sys.stderr)
         return 1
     return 0
 

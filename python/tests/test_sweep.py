@@ -28,9 +28,13 @@ bytes = 20000
 
 #: A Ray that runs each task in this process, when it is asked for it.
 FAKE_RAY = """
+class exceptions:
+    class RayError(Exception):
+        pass
+
 def init(address, log_to_driver):
     if address != "auto":
-        raise ConnectionError(f"no cluster at {address}")
+        raise RuntimeError(f"no cluster at {address}")
 
 def cluster_resources():
     return {"CPU": 1.0}
@@ -87,35 +91,45 @@ def test_a_cluster_makes_the_same_table_and_goes_on_where_it_was(folder: Path) -
 def test_what_is_missing_is_said(folder: Path) -> None:
     found = run(folder, "--out", "out", "--ray", "10.0.0.1:6379")
     assert found.returncode != 0 and "no cluster at 10.0.0.1:6379" in found.stderr, found.stderr
+    assert "cannot use the Ray cluster at 10.0.0.1:6379 (--ray)" in found.stderr and "Traceback" not in found.stderr
     found = run(folder, "--out", "out", "--run", "0123456789abcdef")
     assert found.returncode != 0 and "same build" in found.stderr, found.stderr
 
 
-def test_a_run_that_fails_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+class TaskError(Exception):
+    """As Ray wraps what a task raised."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__("a stack of another machine")
+        self.cause = cause
+
+
+def test_a_run_that_fails_is_named_and_those_under_way_are_kept(tmp_path: Path) -> None:
     script = tmp_path / "fanin"
     script.write_text(
-        '#!/bin/sh\nfor last; do :; done\n[ "$last" = bad ] && { echo "too hot" >&2; exit 3; }\n'
+        '#!/bin/sh\nfor last; do :; done\ncase $last in bad*) echo "too hot: $last" >&2; exit 3; esac\n'
         'while [ "$1" != --out ]; do shift; done\nmkdir -p "$2/runs"; echo "{}" > "$2/runs/$last.json"\n'
     )
     script.chmod(0o755)
     fake: dict[str, Any] = {}
     exec(FAKE_RAY, fake)
     cancelled = []
-    fake["cancel"] = cancelled.append
-    runs = [{"name": name, "label": f"run {name}"} for name in ["good", "bad", "later"]]
-    stream = io.StringIO(
-        json.dumps(
-            {"command": [str(script)], "scenario": SCENARIO, "arguments": [], "runs": runs, "folder": str(tmp_path)}
-        )
-    )
+
+    def get(reference: Any) -> Any:
+        try:
+            return reference()
+        except RunFailed as error:
+            raise TaskError(error) from error
+
+    fake |= {"cancel": cancelled.append, "get": get, "cluster_resources": lambda: {"CPU": 2.0}}
     fake["wait"] = lambda references, num_returns: (references[:1], references[1:])
-    with pytest.raises(RunFailed, match="run bad: .*too hot"):
-        sweep(
-            Plan.read(stream),
-            type("Ray", (), {name: staticmethod(fake[name]) for name in fake if callable(fake[name])}),
-            io.StringIO(),
-        )
-    assert (tmp_path / "good.json").read_text() == "{}\n"
-    assert not list(tmp_path.glob("*.part")) and len(cancelled) == 1
+    names = ["good", "bad", "beside", "bad-too", "last", "never"]
+    runs = [{"name": name, "label": f"run {name}"} for name in names]
+    plan = {"command": [str(script)], "scenario": SCENARIO, "arguments": [], "runs": runs, "folder": str(tmp_path)}
+    ray = type("Ray", (), {name: staticmethod(fake[name]) for name in fake if callable(fake[name])})
+    with pytest.raises(RunFailed, match="^run bad: .*too hot: bad$"):
+        sweep(Plan.read(io.StringIO(json.dumps(plan))), ray, io.StringIO())
+    assert sorted(file.stem for file in tmp_path.glob("*.json")) == ["beside", "good", "last"]
+    assert not list(tmp_path.glob("*.part")) and not cancelled
     with pytest.raises(ValueError, match="no plan"):
         Plan.read(io.StringIO("{}"))

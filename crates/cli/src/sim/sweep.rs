@@ -1,5 +1,6 @@
 //! `fanin sim sweep`: one scenario with other values and other seeds, on all processors; what is there already is not run again.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -119,11 +120,8 @@ impl Plan {
         let program = program_file()?;
         // Within Python it is the extension module that runs.
         let is_module = program.ends_with(".so");
-        let command = if is_module {
-            [&python().to_string_lossy(), "-m", "fanin"].map(String::from).into()
-        } else {
-            vec![program]
-        };
+        let command =
+            if is_module { [&*absolute(&python())?, "-m", "fanin"].map(String::from).into() } else { vec![program] };
         let sets = arguments.sets.iter().flat_map(|set| ["--set".into(), set.clone()]);
         let runs = missing.iter().map(|task| PlannedRun {
             name: task.name.clone(),
@@ -137,6 +135,13 @@ impl Plan {
             folder: folder.to_string_lossy().into_owned(),
         })
     }
+}
+
+/// Tasks run in folders of their own; a name without a folder is looked up where they run.
+fn absolute(program: &OsStr) -> anyhow::Result<String> {
+    let path = Path::new(program);
+    let path = if path.components().count() > 1 { std::path::absolute(path)? } else { path.into() };
+    path.into_os_string().into_string().map_err(|path| anyhow!("{}: not UTF-8", path.display()))
 }
 
 /// A key and what it is set to.
@@ -426,6 +431,14 @@ mod tests {
         );
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(program().unwrap(), hash(&[&own]));
+    }
+
+    #[test]
+    fn a_python_by_its_path_is_found_from_any_folder() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(absolute(OsStr::new(".venv/bin/python")).unwrap(), here.join(".venv/bin/python").to_string_lossy());
+        assert_eq!(absolute(OsStr::new("/usr/bin/python3")).unwrap(), "/usr/bin/python3");
+        assert_eq!(absolute(OsStr::new("python3")).unwrap(), "python3");
     }
 
     #[test]
