@@ -13,6 +13,9 @@ fn every_scenario_of_the_repository_runs_and_repeats() {
     let mut count = 0;
     for entry in std::fs::read_dir(FOLDER).unwrap() {
         let file = entry.unwrap().path();
+        if file.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
         let run = |threads: &str| -> Value {
             let arguments = ["sim", file.to_str().unwrap(), "--duration-ms", "0.5", "--threads", threads, "--json"];
             let output = fanin(&arguments);
