@@ -3,8 +3,8 @@
 
 use fanin_numeric::BlockExponent;
 use fanin_protocol::atp::{
-    CongestionControl, Context, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors,
-    Tree, Verdict, Worker, WorkerConfig, without_payload,
+    CongestionControl, Context, Indexing, JobConfig, Scale, Server, ServerConfig, Switch, SwitchConfig, Tensors, Tree,
+    Verdict, Worker, WorkerConfig, without_payload,
 };
 use fanin_protocol::stream::{BlockId, Participants, Shape, Submission};
 use fanin_protocol::time::{Span, Time};
@@ -35,11 +35,23 @@ fuzz_target!(|bytes: &[u8]| {
         repair(choice, &mut packet);
     }
     round_trip(&packet);
-    let accumulator = if choice & 0x80 == 0 { Accumulator::StaticFixed } else { Accumulator::Fpisa };
-    to_a_switch(choice >> 6 & 1, accumulator, &packet);
+    let level = choice >> 6 & 1;
+    let accumulator = if choice & 0x80 == 0 { Accumulator::StaticFixed } else { raw(level, packet.len()) };
+    to_a_switch(level, accumulator, &packet);
     to_the_server(accumulator, &packet);
     to_a_worker(&packet);
 });
+
+/// An accumulator of floats. Making log-table's tables would take longer than all the rest.
+fn raw(level: u8, length: usize) -> Accumulator {
+    match length / 2 % 4 {
+        0 => Accumulator::Fpisa,
+        1 => Accumulator::FpisaA,
+        // Only the lowest level adds exactly.
+        2 if level == 0 => Accumulator::Exact,
+        _ => Accumulator::Ieee,
+    }
+}
 
 /// Makes any bytes a packet of the job, of the kind that is asked for, with a valid checksum: chance would hardly do that.
 fn repair(choice: u8, packet: &mut [u8]) {
@@ -52,7 +64,8 @@ fn repair(choice: u8, packet: &mut [u8]) {
         packet[4..12].copy_from_slice(&[0, 0, 0, JOB_ID, 0, 0, 0, JOB_TOKEN]);
     }
     if choice & 0x20 != 0 {
-        let elements = (packet.len() - ATP_HEADER_BYTES) / 4;
+        let element_bytes = Header::parse_unchecked(packet).map_or(4, |header| header.element_format.bytes());
+        let elements = (packet.len() - ATP_HEADER_BYTES) / element_bytes;
         packet[50..52].copy_from_slice(&(elements as u16).to_be_bytes());
     }
     if let Some(header) = Header::parse_unchecked(packet)

@@ -109,13 +109,15 @@ class Ledger:
 
     def detach(self, session: Session) -> None:
         """Takes the final counts of `session`, which is about to be closed."""
+        totals, causes = session.totals(), dict.fromkeys(_CAUSES, 0)
+        # A switch that is gone would be waited for. Nobody else waits meanwhile.
+        if not any(counts["failed"] for counts in totals.values()):
+            _add_causes(causes, session)
         with self._lock:
             if session in self._sessions:
                 self._sessions.remove(session)
-                totals = session.totals()
-                # A switch that is gone would be waited for.
-                if not any(counts["failed"] for counts in totals.values()):
-                    _add_causes(self._past_causes, session)
+                for cause, count in causes.items():
+                    self._past_causes[cause] += count
                 _add_totals(self._past, totals)
                 _add_packets(self._past_packets, json.loads(session.stats()))
 
