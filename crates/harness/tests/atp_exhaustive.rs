@@ -8,19 +8,7 @@ use fanin_protocol::atp::Tree;
 use fanin_wire::Accumulator;
 
 fn scope() -> Scope {
-    Scope {
-        tree: Tree::one_switch(2).expect("a tree"),
-        jobs: 1,
-        slots: 1,
-        chunks: 2,
-        window_max: 2,
-        losses: 1,
-        duplicates: 1,
-        early_timeouts: 0,
-        restarts: 0,
-        floats: false,
-        accumulator: Accumulator::StaticFixed,
-    }
+    Scope { chunks: 2, window_max: 2, losses: 1, duplicates: 1, ..Scope::least() }
 }
 
 fn holds(scope: &Scope, states_min: u64) {

@@ -52,6 +52,25 @@ pub struct Scope {
     pub accumulator: Accumulator,
 }
 
+impl Scope {
+    /// Two workers of one job with a chunk each, on one switch with one slot; no faults.
+    pub fn least() -> Scope {
+        Scope {
+            tree: Tree::one_switch(2).expect("a tree"),
+            jobs: 1,
+            slots: 1,
+            chunks: 1,
+            window_max: 1,
+            losses: 0,
+            duplicates: 0,
+            early_timeouts: 0,
+            restarts: 0,
+            floats: false,
+            accumulator: Accumulator::StaticFixed,
+        }
+    }
+}
+
 /// Explores all states of a scope.
 ///
 /// # Errors
