@@ -41,8 +41,8 @@ impl AtBoundary {
 impl Session {
     /// Lets replacements take the places of lost ranks. All ranks call this at the same place in the order of their collectives;
     /// it waits until they have, and until the results of all earlier collectives are there. If every lost rank has a
-    /// replacement by then, or `wait` after the last rank has come (the longest of all ranks' `wait`), all go on together. Returns the ranks that were replaced,
-    /// the same on every rank; a replacement has its own [`Session::connect`] return at this place.
+    /// replacement by then, or `wait` after the last rank has come (the longest of all ranks' `wait`), all go on together. Returns the
+    /// ranks that were replaced, the same on every rank; a replacement has its own [`Session::connect`] return at this place.
     ///
     /// `is_interrupted` is asked ten times a second; if it says so, the session fails.
     ///

@@ -234,7 +234,7 @@ impl SessionConfig {
         } else if self.algorithm != Algorithm::Atp && self.atp_scale != Scale::Static {
             "a job of the algorithm switchml agrees on scales anyway: use the algorithm atp, or leave atp_scale at `static`"
         } else if self.is_replacement && self.on_peer_loss != OnPeerLoss::Continue {
-            "only a job that goes on without lost ranks has places to take: use the algorithm atp and on_peer_loss              `continue`, as its other ranks do"
+            "only a job that goes on without lost ranks has places to take: use the algorithm atp and on_peer_loss `continue`, as its other ranks do"
         } else if self.algorithm == Algorithm::Atp && self.wire_format != WireFormat::Fanin {
             "the algorithm atp has a layout of its own: leave the wire format at fanin"
         } else {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use fanin_numeric::Telemetry;
-use fanin_wire::Accumulator;
 use serde::Serialize;
 
 use crate::config::Algorithm;
@@ -99,15 +98,13 @@ pub(crate) struct LaneStats {
 impl Session {
     /// What the accumulator of the switch where the job was admitted has met in the job's sums of floats so far, in elements of all
     /// ranks. `None` where it counts nothing: with block-fixed, with ATP's fixed point, and where ranks share memory. Begins anew where the
-    /// job is set up again without a rank. The switch publishes its counts a few
-    /// times a second.
+    /// job is set up again without a rank. The switch publishes its counts a few times a second.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Control`] if the switch does not answer, after ten seconds at most, or the job is over there.
     pub fn accumulator_counts(&self) -> Result<Option<Telemetry>, Error> {
         let config = &self.shared.config;
-        let counts_nothing = config.algorithm == Algorithm::Atp && !config.accumulator().is_raw();
-        if counts_nothing || config.accumulator() == Accumulator::BlockFixed {
+        if !config.accumulator().is_counted(config.algorithm == Algorithm::Atp) {
             return Ok(None);
         }
         let answer = self.control.inspect(self.shared.admission.assignment.job_id)?;

@@ -216,7 +216,7 @@ impl Session {
         Ok(kinds)
     }
 
-    /// What the switch's accumulator has met in the whole job, in elements by cause; empty where it counts none.
+    /// What the switch's accumulator has met in the job, since it was set up last, in elements by cause; empty where it counts none.
     fn accumulator_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = py.detach(|| self.with(|session| session.accumulator_counts()))?;
         let row = PyDict::new(py);

@@ -150,8 +150,7 @@ impl ServedJob {
 
 /// By its code; a switch that says nothing means static-fixed.
 fn accumulator(code: u32) -> Option<Accumulator> {
-    let accumulator = Accumulator::try_from(u8::try_from(code).ok()?).ok()?;
-    Some(if accumulator.suits_atp() { accumulator } else { Accumulator::StaticFixed })
+    Accumulator::from_code(code).map(|known| if known.suits_atp() { known } else { Accumulator::StaticFixed })
 }
 
 /// The policy for one lane of a job, whose lanes share [`KEPT_BYTES`].

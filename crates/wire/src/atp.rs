@@ -115,6 +115,16 @@ impl Accumulator {
         !matches!(self, Accumulator::BlockFixed)
     }
 
+    /// Whether the switches of a job meet causes that they can count: not where fixed point always fits, nor in ATP's, whose servers
+    /// find what does not and ask for floats.
+    pub const fn is_counted(self, is_atp: bool) -> bool {
+        match self {
+            Accumulator::BlockFixed => false,
+            Accumulator::StaticFixed => !is_atp,
+            _ => true,
+        }
+    }
+
     /// Whether an ATP job with this accumulator has elements of this format. Int32 carries what is no sum of floats, Float32 sums
     /// that have left the accumulator's format.
     pub const fn takes_atp(self, format: ElementFormat) -> bool {

@@ -77,6 +77,11 @@ impl ElementFormat {
 }
 
 impl Accumulator {
+    /// The one with this code, as control messages carry it.
+    pub fn from_code(code: u32) -> Option<Accumulator> {
+        Accumulator::try_from(u8::try_from(code).ok()?).ok()
+    }
+
     /// Whether a job with this accumulator has elements of this format. Int32 carries what is no sum of floats, and sums that
     /// have left the accumulator's own format.
     pub const fn takes(self, format: ElementFormat) -> bool {

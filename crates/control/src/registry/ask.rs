@@ -196,8 +196,7 @@ fn check_shape(request: &JoinRequest, limits: &Limits) -> Result<JobShape, Contr
 }
 
 fn check_accumulator(request: &JoinRequest) -> Result<Accumulator, ControlError> {
-    let code = u8::try_from(request.accumulator).ok();
-    let accumulator = code.and_then(|code| Accumulator::try_from(code).ok()).ok_or_else(|| {
+    let accumulator = Accumulator::from_code(request.accumulator).ok_or_else(|| {
         let message = format!("the switch does not know accumulator number {}", request.accumulator);
         ControlError::new(ErrorCode::InvalidRequest, message, "Install the same release of fanin on workers and switch")
     })?;

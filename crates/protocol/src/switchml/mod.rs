@@ -8,7 +8,9 @@ mod worker;
 
 pub use crate::stream::{BlockId, Participants, Shape, Submission};
 pub use contributed::{Contributed, WORKERS_PER_JOB_MAX};
-pub(crate) use promise::worst_share;
+#[cfg(test)]
+pub(crate) use promise::worst_share_tried;
+pub(crate) use promise::{BY_COST, worst_share};
 pub use promise::{certify, cheapest, relative_error};
 pub use switch::{
     Admitted, Context, InstallError, JobConfig, JobCounters, JobSnapshot, LaneSnapshot, Leaf, LeafConfig, LeafCounters,

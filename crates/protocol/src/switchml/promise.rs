@@ -7,9 +7,10 @@ use fanin_numeric::register_pair::FloatFormat;
 use fanin_numeric::{block_fixed, exact, ieee, static_fixed};
 use fanin_wire::Accumulator;
 
-/// From the cheapest on, for workers first: raw floats that the switch adds natively, or in registers; floats that the workers
-/// scale; exact sums, for which the switch has no vector code.
-const BY_COST: [Accumulator; 4] = [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::BlockFixed, Accumulator::Exact];
+/// From the cheapest on, by what is done to a float, for workers first: raw floats that the switch adds natively, or in registers;
+/// floats that the workers scale; exact sums, for which the switch has no vector code.
+pub(crate) const BY_COST: [Accumulator; 4] =
+    [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::BlockFixed, Accumulator::Exact];
 
 /// What the sum of these contributions promises at a [`Switch`](super::Switch) with this accumulator and floats of this format
 /// (which block-fixed and static-fixed ignore: their sums are float32). Sums that overflow are sent again as block fixed point.
@@ -57,6 +58,15 @@ pub fn cheapest(tolerance: f64, worker_count: u16) -> Option<Accumulator> {
     BY_COST.into_iter().find(|accumulator| relative_error(*accumulator, worker_count) <= tolerance)
 }
 
+/// The largest share of the largest magnitude that a certificate of float32 promises, tried at 400 magnitudes.
+#[cfg(test)]
+pub(crate) fn worst_share_tried(worker_count: u16, certify: impl Fn(&Contributions) -> Certificate) -> f64 {
+    (0..400)
+        .map(|step| f64::powf(2.0, f64::from(step) / 100.0))
+        .map(|largest| certify(&Contributions::bounded(worker_count.into(), largest)).absolute_error / largest)
+        .fold(0.0, f64::max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +80,7 @@ mod tests {
         for worker_count in 1..=256 {
             for accumulator in BY_COST {
                 let promised = relative_error(accumulator, worker_count);
-                let worst = (0..400)
-                    .map(|step| f64::powf(2.0, f64::from(step) / 100.0))
-                    .map(|largest| (largest, Contributions::bounded(worker_count.into(), largest)))
-                    .map(|(largest, sum)| certify(accumulator, FloatFormat::Float32, &sum).absolute_error / largest)
-                    .fold(0.0, f64::max);
+                let worst = worst_share_tried(worker_count, |sum| certify(accumulator, FloatFormat::Float32, sum));
                 assert!(worst <= promised * (1.0 + 1e-12), "{accumulator:?}, {worker_count}: {worst:e} > {promised:e}");
             }
         }

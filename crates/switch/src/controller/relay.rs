@@ -184,8 +184,7 @@ fn lane(found: LaneInspection) -> RelayLane {
 
 /// How an ATP job's sums of floats are added.
 fn accumulator(job: &RelayInstall) -> Result<Accumulator, ControlError> {
-    let known = u8::try_from(job.accumulator).ok().and_then(|code| Accumulator::try_from(code).ok());
-    let suitable = known.filter(|accumulator| accumulator.suits_atp());
+    let suitable = Accumulator::from_code(job.accumulator).filter(|accumulator| accumulator.suits_atp());
     suitable.ok_or_else(|| refused(&format!("accumulator {} is none that this switch has for ATP", job.accumulator)))
 }
 

@@ -262,11 +262,6 @@ fn encode_drops(encoder: &mut DescriptorEncoder, prefix: &str, samples: &Samples
     counters(encoder, &format!("{prefix}_drops"), "Packets dropped, by reason", None, &values)
 }
 
-/// Whether floats travel as they lie in memory.
-fn is_raw(job: &JobStatus) -> bool {
-    Accumulator::ALL.into_iter().any(|known| u32::from(known.code()) == job.accumulator && known.is_raw())
-}
-
 /// Only of jobs that a switch adds floats for: the others' counts are zero whatever happens.
 fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> Result<(), Error> {
     let labelled = |job: &JobStatus, name, value: &str| {
@@ -274,8 +269,10 @@ fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> R
         labels.push((name, value.to_string()));
         labels
     };
-    // ATP's servers find what leaves fixed point, and ask for floats.
-    let is_counted = |job: &&JobStatus| job.accumulator != 0 && (job.algorithm() == Algorithm::Switchml || is_raw(job));
+    let is_counted = |job: &&JobStatus| {
+        let accumulator = Accumulator::from_code(job.accumulator);
+        accumulator.is_some_and(|accumulator| accumulator.is_counted(job.algorithm() == Algorithm::Atp))
+    };
     let infos: Vec<_> = numbered(jobs).map(|job| (labelled(job, "accumulator", accumulator_label(job)), 1.0)).collect();
     gauges(encoder, "fanin_job_accumulator_info", "How the job's sums of floats are added", None, &infos)?;
     let values: Vec<_> = numbered(jobs)

@@ -220,8 +220,7 @@ impl From<Collective> for CollectiveView {
 
 /// How a job's sums of floats are added.
 pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
-    let code = u8::try_from(job.accumulator).ok();
-    code.and_then(|code| Accumulator::try_from(code).ok()).map_or("unknown", Accumulator::label)
+    Accumulator::from_code(job.accumulator).map_or("unknown", Accumulator::label)
 }
 
 /// The counts with their names.

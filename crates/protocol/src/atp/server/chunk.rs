@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use fanin_numeric::{Telemetry, accumulate, static_fixed};
+use fanin_numeric::{accumulate, static_fixed};
 use fanin_wire::atp::{ElementFormat, Header};
 use fanin_wire::generated::{ATP_SCALE_CODE_NONE, Operator};
 
@@ -137,13 +137,12 @@ impl Chunk {
     }
 
     /// The same for raw elements: `sum` is the chunk's, of the Fragment's elements, in the pool of the lane's accumulator.
-    pub fn add_floats(&mut self, header: &Header, payload: &[u8], sum: Sum<'_>) -> Telemetry {
+    pub fn add_floats(&mut self, header: &Header, payload: &[u8], sum: Sum<'_>) {
         self.overflow = self.overflow.saturating_add(header.echo.into());
         let overwrite = self.element_count == 0;
         self.element_count = header.element_count;
         let telemetry = sum.add(overwrite, payload);
         self.overflow = self.overflow.saturating_add(overflowed(&telemetry));
-        telemetry
     }
 
     /// Whether its sum was or might have been too large for units of 10^-8, as a chunk that was summed as fixed point shows.
@@ -152,9 +151,9 @@ impl Chunk {
     }
 
     /// Rounds a whole raw sum to its elements' format, and keeps it so.
-    pub fn round(&mut self, sum: Sum<'_>) -> Telemetry {
+    pub fn round(&mut self, sum: Sum<'_>) {
         self.raw.resize(usize::from(self.element_count) * self.element_format.bytes(), 0);
-        sum.emit(&mut self.raw, &mut self.overflow)
+        sum.emit(&mut self.raw, &mut self.overflow);
     }
 
     /// Counts the elements of a whole fixed point sum that 32 bits do not hold (ATP §3.8).

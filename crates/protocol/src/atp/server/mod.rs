@@ -12,7 +12,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use fanin_numeric::Telemetry;
 use fanin_wire::Accumulator;
 use fanin_wire::atp::{ElementFormat, Header, Kind};
 use fanin_wire::generated::{Operator, RANK_ALL};
@@ -85,8 +84,6 @@ pub struct ServerCounters {
     pub scaled: u64,
     /// Chunks completed without workers that are in the job.
     pub completed_in_part: u64,
-    /// Elements by what an accumulator of raw floats met here.
-    pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
 }
@@ -133,7 +130,6 @@ impl Server {
                 saturated: 0,
                 scaled: 0,
                 completed_in_part: 0,
-                telemetry: Telemetry::default(),
                 drops: [0; DropReason::ALL.len()],
             },
             config,
@@ -381,7 +377,7 @@ impl Server {
         let (mut words, pool) = (core::mem::take(&mut chunk.values), &mut self.floats);
         let terms = Terms { format, worker_count: self.config.tree.worker_count() };
         let sum = Sum { pool, terms, words: &mut words[..range.len()], range };
-        self.counters.telemetry.merge(&chunk.add_floats(header, payload, sum));
+        chunk.add_floats(header, payload, sum);
         chunk.values = words;
     }
 
@@ -394,7 +390,7 @@ impl Server {
         let terms = Terms { format, worker_count: self.config.tree.worker_count() };
         let range = start..start + usize::from(chunk.element_count);
         let sum = Sum { pool, terms, words: &mut words[..range.len()], range };
-        self.counters.telemetry.merge(&chunk.round(sum));
+        chunk.round(sum);
         chunk.values = words;
         self.floats.release(start);
     }

@@ -202,8 +202,8 @@ impl Worker {
         }
     }
 
-    /// The slot and the scale for what follows at a chunk's place. The slot is another one if it collided. Whoever had a slot of his own, because he did
-    /// not hear of a collision, comes back to the others'.
+    /// The slot and the scale for what follows at a chunk's place. The slot is another one if it collided. Whoever had a slot of his
+    /// own, because he did not hear of a collision, comes back to the others'.
     fn take_remap(&mut self, position: u64, header: &Header) {
         if header.slot_index_next < self.config.slot_count {
             self.counters.remapped += u64::from(header.slot_index_next != header.slot_index);
