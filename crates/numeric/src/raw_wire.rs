@@ -8,14 +8,14 @@
 use crate::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::{check_length, simd as kernel};
 
-/// Writes each f32 as it is, little-endian, and has what lies behind them fetched into the cache: the next packet's.
+/// Writes each f32 as it is, little-endian.
 #[inline]
 pub fn write_f32(values: &[f32], payload: &mut [u8]) {
     check_length(payload, 4, values.len());
     kernel::write_raw_f32(values, payload);
 }
 
-/// Writes each f16 or bf16 (its bits) as it is, little-endian, as [`write_f32`] does.
+/// Writes each f16 or bf16 (its bits) as it is, little-endian.
 #[inline]
 pub fn write_16(values: &[u16], payload: &mut [u8]) {
     check_length(payload, 2, values.len());
