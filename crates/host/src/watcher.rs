@@ -359,6 +359,7 @@ impl Watching {
 fn report(shared: &Shared) -> HostReport {
     let stats = shared.stats();
     let collective = shared.lock().running.front().map(|collective| describe(collective));
+    let tensor_names = tensor_names(shared);
     HostReport {
         collective,
         counters: proto::WorkerCounters {
@@ -372,7 +373,7 @@ fn report(shared: &Shared) -> HostReport {
         },
         server_lanes: shared.server.iter().flat_map(|server| server.waiting(SERVER_WAIT)).map(Into::into).collect(),
         boundary: shared.lock().boundary.as_ref().and_then(AtBoundary::to_proto),
-        tensor_names: tensor_names(shared),
+        tensor_names,
     }
 }
 

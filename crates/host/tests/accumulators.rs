@@ -254,11 +254,11 @@ fn what_is_not_finite_is_counted_in_blocks_that_were_made_again() {
         let adjust = |config| SessionConfig { accumulator, ..config };
         World::on(Path::Atp, RANKS).run(adjust, |rank, session| {
             let mut values = vec![1.0f32; 20_000];
-            // In one block what leaves the format and cancels, so that the sum is a number; in another one, a NaN beside it.
+            // In one block what may leave the format and cancels, so that the sum is a number; in another one what does, and a NaN beside it.
             (values[10], values[15_000]) = ([large, large, -large][usize::from(rank)], large);
             values[15_001] = if rank == 1 { f32::NAN } else { 1.0 };
             let outcome = session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
-            assert!(outcome.overflowed_elements >= 2, "{accumulator:?}: {outcome:?}");
+            assert!(outcome.overflowed_elements >= 1, "{accumulator:?}: {outcome:?}");
             assert_eq!(outcome.non_finite_blocks, 1, "{accumulator:?}: {outcome:?}");
             assert_eq!(session.stats().blocks_non_finite, 1);
             assert!(values[15_001].is_nan() && values[10].is_finite() && values[15_002] == 3.0);
