@@ -73,7 +73,11 @@ fn bound(path: Path, accumulator: Accumulator, data_type: DataType) -> f64 {
         // Nothing is promised, since registers may overflow. But no two exponents differ by more than 7, the least of the
         // limits for left shifts, so nothing is overwritten: NUMERICS.md, section 3, has the bound of 2.4 then, and blocks
         // that overflow are sent again with a smaller one.
-        Accumulator::FpisaA => Fpisa::paper(float_format(data_type)).certify(&contributions).absolute_error,
+        Accumulator::FpisaA => {
+            // A part is a number below 4 with an exponent of its own, and may replace what is below 2^-6.
+            let replaced = if path == Path::Atp { f64::powi(2.0, -6) } else { 0.0 };
+            replaced + Fpisa::paper(float_format(data_type)).certify(&contributions).absolute_error
+        }
         // No promise beyond the rounding of each: opposite signs may cancel. Three look-ups of half a step, twice.
         Accumulator::LogTable => 0.05,
         // Sums are float32, and round once more.
