@@ -32,6 +32,14 @@ pub struct LinkConfig {
     pub mark_bytes: u64,
 }
 
+impl LinkConfig {
+    /// What fits on the link, there and back.
+    pub fn round_trip_bytes(&self) -> u64 {
+        let bits = 2 * u128::from(self.delay_ps) * u128::from(self.rate_bps);
+        bits.div_ceil(8 * u128::from(PICOSECONDS_PER_SECOND)).try_into().unwrap_or(u64::MAX)
+    }
+}
+
 /// The same for computing with.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
