@@ -20,7 +20,7 @@ const RING_LENGTH_MIN: usize = 4;
 const NEVER_PS: u64 = u64::MAX;
 
 /// What a link and its queue are like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bits per second, everything that takes time on the link included.
     pub rate_bps: u64,
@@ -30,6 +30,8 @@ pub struct LinkConfig {
     pub queue_bytes_max: u64,
     /// A packet that finds at least this much in the queue is marked (instantaneous length, as in DCTCP §3.1).
     pub mark_bytes: u64,
+    /// The chance of a packet to arrive damaged, and to be thrown away then; below 1.
+    pub corruption: f64,
 }
 
 impl LinkConfig {

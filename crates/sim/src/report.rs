@@ -137,6 +137,8 @@ pub struct Report {
     pub marked: u64,
     /// Packets that full queues turned away.
     pub dropped: u64,
+    /// Packets that were damaged on a link.
+    pub corrupted: u64,
     /// Frames that stopped a sender.
     pub pauses: u64,
     /// Segments sent again.
@@ -174,6 +176,7 @@ impl Report {
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
             dropped: from_switches().map(|link| link.dropped).sum(),
+            corrupted: outcome.links.iter().map(|link| link.corrupted).sum(),
             pauses: outcome.switches.iter().map(|switch| switch.pauses).sum(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),

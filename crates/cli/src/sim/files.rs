@@ -40,14 +40,6 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// As tables name a node.
-    pub fn node(&self, node: u32) -> String {
-        match node.checked_sub(self.fabric.host_count) {
-            None => format!("host{node}"),
-            Some(switch) => format!("switch{switch}"),
-        }
-    }
-
     /// By link, as in the outcome: share of the time that it was sending.
     pub fn utilisation(&self) -> Vec<f64> {
         let rates = self.fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.rate_bps as f64);
@@ -75,13 +67,16 @@ impl Told<'_> {
     }
 
     fn links(&self) -> String {
-        let mut text = "from,to,packets,bytes,marked,dropped,queued_bytes_max,utilisation\n".to_string();
+        let mut text = "from,to,packets,bytes,marked,dropped,corrupted,queued_bytes_max,utilisation\n".to_string();
         for (link, utilisation) in self.outcome.links.iter().zip(self.utilisation()) {
             let sent = &link.counters;
-            let (from, to) = (self.node(link.from), self.node(link.to));
+            let (from, to) = (self.fabric.name(link.from), self.fabric.name(link.to));
             let (marked, dropped, longest) = (sent.marked, sent.dropped, sent.queued_bytes_max);
-            let (packets, bytes) = (sent.sent, sent.sent_bytes);
-            let _ = writeln!(text, "{from},{to},{packets},{bytes},{marked},{dropped},{longest},{utilisation:.4}");
+            let (packets, bytes, corrupted) = (sent.sent, sent.sent_bytes, link.corrupted);
+            let _ = writeln!(
+                text,
+                "{from},{to},{packets},{bytes},{marked},{dropped},{corrupted},{longest},{utilisation:.4}"
+            );
         }
         text
     }

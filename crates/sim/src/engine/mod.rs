@@ -6,6 +6,7 @@
 //! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
 
 mod buffers;
+mod corruption;
 mod gather;
 mod pace;
 mod shard;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub memory: Option<Memory>,
     /// What jobs are called, by number; for tables only.
     pub jobs: Vec<JobInfo>,
+    /// Decides which packets are corrupted.
+    pub seed: u64,
     /// Simulated time.
     pub duration_ps: u64,
     /// Time between two notes of how far hosts and ranks are; `u64::MAX` for none.
@@ -66,6 +69,8 @@ pub struct LinkOutcome {
     pub started: u64,
     /// Packets that waited.
     pub waiting: u64,
+    /// Packets that arrived damaged.
+    pub corrupted: u64,
 }
 
 /// What became of packets at a switch beside its queues.
@@ -128,7 +133,7 @@ impl Outcome {
         self.links.iter().map(|link| link.counters.sent).sum()
     }
 
-    /// At each switch, what has come in has gone out, waits, was dropped, or was taken by a program.
+    /// At each switch, what has come in whole has gone out, waits, was dropped, or was taken by a program.
     ///
     /// # Errors
     /// The first switch where packets are not accounted for: a bug of the simulator or of a program.
@@ -136,7 +141,8 @@ impl Outcome {
         let hosts = self.hosts.len();
         let mut balance = vec![0i128; hosts + self.switches.len()];
         for link in &self.links {
-            balance[link.to as usize] += i128::from(link.counters.sent) - i128::from(link.started);
+            balance[link.to as usize] +=
+                i128::from(link.counters.sent) - i128::from(link.started) - i128::from(link.corrupted);
             balance[link.from as usize] -=
                 i128::from(link.counters.sent) + i128::from(link.counters.dropped) + i128::from(link.waiting);
         }
@@ -165,7 +171,8 @@ impl Outcome {
         });
         let switches = self.switches.iter().filter(|switch| switch.taken + switch.emitted > 0);
         let switches = switches.flat_map(|switch| [switch.taken, switch.emitted, switch.pauses]);
-        let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches);
+        let corrupted = self.links.iter().map(|link| link.corrupted).filter(|&count| count > 0);
+        let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches).chain(corrupted);
         let bytes = words.flat_map(u64::to_le_bytes);
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }

@@ -129,7 +129,7 @@ mod tests {
     use crate::link::LinkConfig;
 
     fn fabric() -> Fabric {
-        let link = LinkConfig { rate_bps: 1, delay_ps: 1, queue_bytes_max: 1, mark_bytes: 1 };
+        let link = LinkConfig { rate_bps: 1, delay_ps: 1, queue_bytes_max: 1, mark_bytes: 1, corruption: 0.0 };
         fat_tree(4, Links { host: link, access: link, core: link }).unwrap()
     }
 

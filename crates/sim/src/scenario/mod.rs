@@ -73,12 +73,21 @@ pub struct LinksSection {
     pub queue_kib: u64,
     /// From this length on, a switch port's queue marks.
     pub mark_bytes: u64,
+    /// Chance of a packet to be damaged on a link, and thrown away where it arrives.
+    pub corruption: f64,
 }
 
 impl Default for LinksSection {
     fn default() -> Self {
         // 85 packets, as PANAMA §7 has it.
-        LinksSection { gbps: 10.0, core_gbps: None, delay_us: 1.0, queue_kib: 1024, mark_bytes: 85 * 1500 }
+        LinksSection {
+            gbps: 10.0,
+            core_gbps: None,
+            delay_us: 1.0,
+            queue_kib: 1024,
+            mark_bytes: 85 * 1500,
+            corruption: 0.0,
+        }
     }
 }
 
@@ -210,7 +219,8 @@ impl Scenario {
         let memory = self.switches.as_ref().map(|section| section.build(&fabric, packet_bytes));
         let memory = memory.transpose().context("[switches]")?;
         let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
-        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps, sample_ps };
+        let mut plan =
+            Plan { fabric, transport, sources, ranks, programs, memory, jobs, seed: self.seed, duration_ps, sample_ps };
         let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, self.atp);
         installer.install(self.seed, &mut plan)?;
         Ok(plan)
@@ -254,7 +264,8 @@ impl LinksSection {
     fn check(&self, prefix: &str) -> anyhow::Result<()> {
         within(&format!("{prefix}gbps"), self.gbps, 0.001, 10_000.0)?;
         within(&format!("{prefix}core_gbps"), self.core_gbps.unwrap_or(self.gbps), 0.001, 10_000.0)?;
-        within(&format!("{prefix}delay_us"), self.delay_us, 0.01, 1e6)
+        within(&format!("{prefix}delay_us"), self.delay_us, 0.01, 1e6)?;
+        within(&format!("{prefix}corruption"), self.corruption, 0.0, 0.5)
     }
 
     fn build(&self) -> anyhow::Result<Links> {
@@ -265,6 +276,7 @@ impl LinksSection {
             delay_ps,
             queue_bytes_max: self.queue_kib * 1024,
             mark_bytes: self.mark_bytes,
+            corruption: self.corruption,
         };
         // A host's own queue holds what its windows allow, and marks nothing.
         let host = LinkConfig { queue_bytes_max: u64::MAX, mark_bytes: u64::MAX, ..port(self.gbps) };

@@ -77,6 +77,8 @@ pub struct LinkSection {
     pub queue_kib: Option<u64>,
     /// From this length on, such a queue marks.
     pub mark_bytes: Option<u64>,
+    /// Chance of a packet to be damaged.
+    pub corruption: Option<f64>,
 }
 
 impl Topology {
@@ -122,9 +124,11 @@ impl Names {
 
 /// `leaf2..leaf4` as `leaf2`, `leaf3` and `leaf4`; numbers that begin with a 0 keep their width.
 fn expand_range(text: &str) -> anyhow::Result<Vec<String>> {
-    let is_plain = |name: &str| !name.is_empty() && !name.contains([',', '"', '\n', ' ']);
+    // They stand in tables and drawings.
+    let is_part = |letter: char| letter.is_alphanumeric() || "-_./:".contains(letter);
+    let is_plain = |name: &str| !name.is_empty() && name.chars().all(is_part);
     let Some((first, last)) = text.split_once("..") else {
-        ensure!(is_plain(text), "`{text}` is no name: without commas, quotes and spaces");
+        ensure!(is_plain(text), "`{text}` is no name: letters, digits and - _ . / : only");
         return Ok(vec![text.into()]);
     };
     let split = |name: &str| -> Option<(String, String)> {
@@ -266,6 +270,7 @@ impl LinkSection {
             delay_us: self.delay_us.unwrap_or(defaults.delay_us),
             queue_kib: self.queue_kib.unwrap_or(defaults.queue_kib),
             mark_bytes: self.mark_bytes.unwrap_or(defaults.mark_bytes),
+            corruption: self.corruption.unwrap_or(defaults.corruption),
         };
         own.check("")?;
         own.build()

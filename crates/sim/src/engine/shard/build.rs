@@ -9,6 +9,7 @@ use super::{
 };
 use crate::datagrams::Datagrams;
 use crate::engine::buffers::Buffers;
+use crate::engine::corruption::Corruption;
 use crate::engine::{Plan, SwitchOutcome};
 use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
 use crate::host::Host;
@@ -49,6 +50,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             failure: None,
         });
     }
+    builder.add_corruption(plan.seed);
     builder.order_nodes();
     Ok(builder.shards)
 }
@@ -78,6 +80,7 @@ impl Builder {
             ends: Vec::new(),
             classes: classes.iter().map(Class::new).collect(),
             identities: Vec::new(),
+            corruption: Vec::new(),
             inlets: Vec::new(),
             outlets: Vec::new(),
             arriving: Vec::new(),
@@ -118,6 +121,21 @@ impl Builder {
                     (fabric.part_of[(host_count + switch.index) as usize], 1 + switch.routes.tier, node.index)
                 }
             });
+        }
+    }
+
+    /// At the receiving half of each link that has any.
+    fn add_corruption(&mut self, seed: u64) {
+        if self.classes.iter().all(|class| class.corruption == 0.0) {
+            return;
+        }
+        for shard in &mut self.shards {
+            let of_link = |(link, identity): (&Link, &Identity)| {
+                let chance = self.classes[usize::from(link.class)].corruption;
+                let is_here = link.far_word != ELSEWHERE;
+                (is_here && chance > 0.0).then(|| Corruption::new(seed, identity.place, chance))
+            };
+            shard.corruption = shard.links.iter().zip(&shard.identities).map(of_link).collect();
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a switch does with one packet.
 
-use super::{Shard, Switch};
+use super::{Shard, Switch, forget};
 use crate::datagrams::DatagramId;
 use crate::engine::buffers::{Buffers, Order};
 use crate::fabric::{Routes, SwitchRoutes, next_hop};
@@ -56,8 +56,8 @@ impl Shard {
             let link = &mut self.links[link as usize];
             link.offer(&self.classes[usize::from(link.class)], now_ps, &packet)
         };
-        if !is_taken && packet.kind == Kind::Aggregation {
-            self.datagrams.release(DatagramId::from_raw(packet.flow));
+        if !is_taken {
+            forget(&packet, &mut self.datagrams);
         }
         self.note_sent(ports, port, link);
     }
