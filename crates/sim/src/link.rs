@@ -64,6 +64,11 @@ impl Class {
         }
     }
 
+    /// What a queue holds at most.
+    pub fn queue_bytes_max(&self) -> u64 {
+        self.queue_bytes_max
+    }
+
     /// The same with another limit of the queue.
     pub fn with_queue_bytes_max(self, queue_bytes_max: u64) -> Class {
         Class { queue_bytes_max: queue_bytes_max.min(u32::MAX.into()), ..self }
@@ -167,7 +172,7 @@ impl Link {
     pub fn counters(&self) -> LinkCounters {
         let Link { marked, dropped, queued_bytes_max, .. } = *self;
         LinkCounters {
-            sent: (self.accepted_wraps << 32 | u64::from(self.accepted)) - self.waiting_count(),
+            sent: self.accepted_count() - self.waiting_count(),
             sent_bytes: self.accepted_bytes - self.queued_bytes(),
             marked,
             dropped,
@@ -270,6 +275,16 @@ impl Link {
         }
     }
 
+    /// Packets that were accepted, whether they are still here or not; of a receiving half, packets that have landed.
+    pub fn accepted_count(&self) -> u64 {
+        self.accepted_wraps << 32 | u64::from(self.accepted)
+    }
+
+    /// Of these, packets that whoever has the far end has taken.
+    pub fn arrived_count(&self) -> u64 {
+        self.accepted_count() - u64::from(self.tail.wrapping_sub(self.head))
+    }
+
     /// When it can start another packet at once, if that is before `end_ps`.
     #[inline]
     pub fn free_before(&self, end_ps: u64) -> Option<u64> {
@@ -342,6 +357,7 @@ impl Link {
     pub fn land(&mut self, packet: &Packet) {
         debug_assert_eq!(self.waiting, self.tail, "nothing waits at the receiving half");
         self.push(packet, packet.at_ps, 0);
+        self.count(packet.bytes);
         self.waiting = self.tail;
     }
 

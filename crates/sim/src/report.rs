@@ -167,6 +167,7 @@ impl Report {
         let sum = |part: fn(&crate::host::HostCounters) -> u64| outcome.hosts.iter().map(part).sum::<u64>();
         let hosts = outcome.hosts.len() as u32;
         let from_switches = || outcome.links.iter().filter(|link| link.from >= hosts).map(|link| &link.counters);
+        let queues = outcome.links.iter().filter(|link| link.from >= hosts && !link.is_accelerator());
         let seconds = duration_ps as f64 / 1e12;
         Report {
             flows_started: sum(|host| host.started),
@@ -184,7 +185,7 @@ impl Report {
             aggregation_asked: outcome.endpoints.asked,
             sums: outcome.endpoints.sums,
             partial_sums: outcome.endpoints.partial,
-            queued_bytes_max: from_switches().map(|link| link.queued_bytes_max).max().unwrap_or(0),
+            queued_bytes_max: queues.map(|link| link.counters.queued_bytes_max).max().unwrap_or(0),
             goodput_bps: sum(|host| host.acknowledged_bytes) as f64 * 8.0 / seconds / f64::from(hosts),
             digest: format!("{:016x}", outcome.digest()),
         }

@@ -136,7 +136,7 @@ pub fn heat_map(told: &Told) -> String {
         let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{label}</text>", y + CELL - 3);
         for (column, &index) in links.iter().enumerate() {
             let link = &told.outcome.links[index];
-            let name = format!("{} to {}", told.fabric.name(link.from), told.fabric.name(link.to));
+            let name = format!("{} to {}", told.fabric.name(link.from), told.far_end(link));
             cell(&mut svg, LABEL_WIDTH + column * CELL, y, utilisation[index], &name);
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use fanin_sim::engine::Outcome;
+use fanin_sim::engine::{LinkOutcome, Outcome};
 use fanin_sim::fabric::Fabric;
 use fanin_sim::report;
 use fanin_sim::scenario::JobInfo;
@@ -48,6 +48,12 @@ impl Told<'_> {
         sent.zip(rates).map(|(bits, rate)| bits / (rate * seconds)).collect()
     }
 
+    /// As tables name where a link leads to.
+    pub fn far_end(&self, link: &LinkOutcome) -> String {
+        let name = self.fabric.name(link.to);
+        if link.is_accelerator() { format!("{name}/accelerator") } else { name }
+    }
+
     fn flows(&self) -> String {
         let mut text = "source,destination,bytes,start_ps,completion_ps\n".to_string();
         for flow in &self.outcome.flows {
@@ -70,7 +76,7 @@ impl Told<'_> {
         let mut text = "from,to,packets,bytes,marked,dropped,corrupted,queued_bytes_max,utilisation\n".to_string();
         for (link, utilisation) in self.outcome.links.iter().zip(self.utilisation()) {
             let sent = &link.counters;
-            let (from, to) = (self.fabric.name(link.from), self.fabric.name(link.to));
+            let (from, to) = (self.fabric.name(link.from), self.far_end(link));
             let (marked, dropped, longest) = (sent.marked, sent.dropped, sent.queued_bytes_max);
             let (packets, bytes, corrupted) = (sent.sent, sent.sent_bytes, link.corrupted);
             let _ = writeln!(

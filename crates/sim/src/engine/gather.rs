@@ -17,6 +17,9 @@ pub fn outcome(shards: Vec<Shard>, end_ps: u64) -> anyhow::Result<Outcome> {
     let (mut links, mut hosts, mut switches) = (Vec::new(), Vec::new(), Vec::new());
     for shard in shards {
         let parts = shard.into_parts();
+        if let Some(failure) = parts.failure {
+            bail!("{failure}; this is a bug, please report it");
+        }
         links.extend(parts.links);
         hosts.extend(parts.hosts);
         switches.extend(parts.switches);

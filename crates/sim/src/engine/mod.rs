@@ -5,6 +5,7 @@
 //! nothing is left of a queue of events. What a window sends arrives after it. The outcome is that of
 //! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
 
+mod accelerator;
 mod buffers;
 mod corruption;
 mod gather;
@@ -23,13 +24,14 @@ use crate::link::LinkCounters;
 use crate::scenario::JobInfo;
 use crate::transport::Transport;
 use crate::workload::Source;
+pub use accelerator::{Accelerators, connect_accelerators};
 pub use buffers::{Memory, Pause};
 use pace::{Attendance, Pace};
 use shard::{Post, Shard};
 
 /// Longer windows gain nothing, and times within one must be short numbers.
 const WINDOW_PS_MAX: u64 = 10_000_000;
-/// Windows between two reports of progress.
+/// Windows between two reports of progress, and two checks.
 const REPORT_WINDOWS: u64 = 1024;
 
 /// What is simulated.
@@ -46,6 +48,8 @@ pub struct Plan {
     pub programs: Vec<Programs>,
     /// What the queues of each switch share; without, each has its link's limit for itself.
     pub memory: Option<Memory>,
+    /// What paced programs are slowed down by, at switches with a link to themselves ([`connect_accelerators`]).
+    pub accelerators: Option<Accelerators>,
     /// What jobs are called, by number; for tables only.
     pub jobs: Vec<JobInfo>,
     /// Decides which packets are corrupted.
@@ -71,6 +75,13 @@ pub struct LinkOutcome {
     pub waiting: u64,
     /// Packets that arrived damaged.
     pub corrupted: u64,
+}
+
+impl LinkOutcome {
+    /// Whether it is the way into a switch's own accelerator, and its queue that one's buffer.
+    pub fn is_accelerator(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 /// What became of packets at a switch beside its queues.
@@ -130,7 +141,7 @@ pub struct Outcome {
 impl Outcome {
     /// Packets times links that they were sent over.
     pub fn packet_hops(&self) -> u64 {
-        self.links.iter().map(|link| link.counters.sent).sum()
+        self.links.iter().filter(|link| !link.is_accelerator()).map(|link| link.counters.sent).sum()
     }
 
     /// At each switch, what has come in whole has gone out, waits, was dropped, or was taken by a program.
@@ -262,7 +273,7 @@ impl Work<'_> {
             let has_posted = self.post(&mut shard, parity);
             let mut next_ps = if has_posted || shard.is_busy() { end_ps } else { shard.wake_ps().max(end_ps) };
             windows += 1;
-            if windows.is_multiple_of(REPORT_WINDOWS) && !report(end_ps) {
+            if windows.is_multiple_of(REPORT_WINDOWS) && !(shard.check(end_ps) && report(end_ps)) {
                 next_ps = Pace::STOP;
             }
             next_ps = self.pace.agree(self.index, parity, next_ps);

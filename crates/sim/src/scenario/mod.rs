@@ -7,7 +7,7 @@ mod traffic;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::engine::{Memory, Pause, Plan};
+use crate::engine::{self, Accelerators, Memory, Pause, Plan};
 use crate::fabric::{Fabric, Links};
 use crate::job::atp;
 use crate::link::LinkConfig;
@@ -51,6 +51,9 @@ pub struct Scenario {
     /// What hosts send.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What PANAMA jobs have in common.
+    #[serde(default)]
+    pub panama: PanamaSection,
     /// What ATP jobs have in common.
     #[serde(default)]
     pub atp: atp::Section,
@@ -115,30 +118,69 @@ impl SwitchesSection {
     /// For a network, with packets of up to so many bytes.
     fn build(&self, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
         ensure!(self.share > 0.0 && self.share <= 1024.0, "share = {}: above 0, at most 1024", self.share);
-        let bytes = self.buffer_kib * 1024;
+        let bytes = self.buffer_kib.saturating_mul(1024);
         ensure!(bytes >= packet_bytes, "buffer_kib = {}: room for a packet at least", self.buffer_kib);
         if !self.pause {
             ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with pause = true");
             return Ok(Memory { bytes, share: self.share, pause: None });
         }
-        let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
-        // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
-        // there and back.
-        let links = fabric.cables.iter().flat_map(|cable| cable.links);
-        let on_link = links.map(|link| link.round_trip_bytes()).max().unwrap_or(0);
-        let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
-        let per_port = bytes / port_count;
-        let above_max = per_port.saturating_sub(headroom);
-        let above_bytes = self.pause_above_kib.map_or(above_max, |kib| kib * 1024);
-        ensure!(
-            above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
-            "a switch of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
-             more memory",
-            self.buffer_kib,
-            above_max / 1024
-        );
-        let pause = Pause { above_bytes, below_bytes: above_bytes / 2 };
+        let pause = pause("a switch", bytes, self.pause_above_kib, fabric, packet_bytes)?;
         Ok(Memory { bytes, share: self.share, pause: Some(pause) })
+    }
+}
+
+/// When ports are paused by who has so much memory for all of them.
+fn pause(who: &str, bytes: u64, above_kib: Option<u64>, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Pause> {
+    let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
+    // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
+    // there and back.
+    let links = fabric.cables.iter().flat_map(|cable| cable.links);
+    let on_link = links.map(|link| link.round_trip_bytes()).max().unwrap_or(0);
+    let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
+    let above_max = (bytes / port_count).saturating_sub(headroom);
+    let above_bytes = above_kib.map_or(above_max, |kib| kib.saturating_mul(1024));
+    ensure!(
+        above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
+        "{who} of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
+         more memory",
+        bytes / 1024,
+        above_max / 1024
+    );
+    Ok(Pause { above_bytes, below_bytes: above_bytes / 2 })
+}
+
+/// `[panama]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PanamaSection {
+    /// What an accelerator takes in, all ports together; without, it is never busy.
+    pub accelerator_gbps: Option<f64>,
+    /// What waits for an accelerator at most, all ports together.
+    pub buffer_kib: u64,
+    /// Stop the sender at a port of which so much waits; without, what leaves room for what is under way.
+    pub pause_above_kib: Option<u64>,
+}
+
+impl Default for PanamaSection {
+    fn default() -> Self {
+        PanamaSection { accelerator_gbps: None, buffer_kib: 1024, pause_above_kib: None }
+    }
+}
+
+impl PanamaSection {
+    fn build(&self, fabric: &Fabric, packet_bytes: u64, pauses: bool) -> anyhow::Result<Option<Accelerators>> {
+        let Some(gbps) = self.accelerator_gbps else {
+            ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with accelerator_gbps");
+            return Ok(None);
+        };
+        within("accelerator_gbps", gbps, 0.001, 1e6)?;
+        ensure!(
+            !pauses,
+            "accelerator_gbps: not beside [switches] pause = true, whose pauses would be mixed up with these"
+        );
+        let bytes = self.buffer_kib.saturating_mul(1024);
+        let pause = pause("an accelerator", bytes, self.pause_above_kib, fabric, packet_bytes)?;
+        Ok(Some(Accelerators { rate_bps: bits(gbps), memory: Memory { bytes, share: 1.0, pause: Some(pause) } }))
     }
 }
 
@@ -218,11 +260,25 @@ impl Scenario {
         let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
         let memory = self.switches.as_ref().map(|section| section.build(&fabric, packet_bytes));
         let memory = memory.transpose().context("[switches]")?;
+        let pauses = self.switches.as_ref().is_some_and(|section| section.pause);
+        let accelerators = self.panama.build(&fabric, packet_bytes, pauses).context("[panama]")?;
         let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
-        let mut plan =
-            Plan { fabric, transport, sources, ranks, programs, memory, jobs, seed: self.seed, duration_ps, sample_ps };
+        let mut plan = Plan {
+            fabric,
+            transport,
+            sources,
+            ranks,
+            programs,
+            memory,
+            accelerators,
+            jobs,
+            seed: self.seed,
+            duration_ps,
+            sample_ps,
+        };
         let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, self.atp);
         installer.install(self.seed, &mut plan)?;
+        engine::connect_accelerators(&mut plan);
         Ok(plan)
     }
 

@@ -8,6 +8,7 @@ use super::{
     Arrivals, ELSEWHERE, FarEnd, HostNode, Identity, NodeKind, NodeRef, Ports, Post, Shard, Switch, WORD_BITS,
 };
 use crate::datagrams::Datagrams;
+use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::Buffers;
 use crate::engine::corruption::Corruption;
 use crate::engine::{Plan, SwitchOutcome};
@@ -19,13 +20,13 @@ use crate::link::{Class, Link, LinkConfig};
 /// Divides a plan among threads.
 pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let routes = plan.fabric.routes()?;
-    let ports = plan.fabric.ports();
+    let port_list = plan.fabric.ports();
     let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
     let shard_count = (thread_count.max(1) as u32).min(part_count);
     let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
     let mut ranks = plan.ranks.into_iter();
     for (index, sources) in plan.sources.into_iter().enumerate() {
-        let (shard, ports) = builder.add_node(index as u32, &ports[index]);
+        let (shard, ports) = builder.add_node(index as u32, &port_list[index]);
         let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
         let shard = &mut builder.shards[shard];
         shard.nodes.push(NodeRef { ports, kind: NodeKind::Host, index: shard.hosts.len() as u32 });
@@ -35,7 +36,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let mut programs = plan.programs.into_iter();
     for index in 0..builder.fabric.switch_count {
         let node = builder.fabric.host_count + index;
-        let (shard, ports) = builder.add_node(node, &ports[node as usize]);
+        let (shard, ports) = builder.add_node(node, &port_list[node as usize]);
         let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
         let shard = &mut builder.shards[shard];
         let index_here = shard.switches.len() as u32;
@@ -46,6 +47,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             routes,
             programs: programs.next().unwrap_or_default(),
             buffers: plan.memory.map(|memory| Buffers::new(memory, ports.count as usize)),
+            accelerator: Accelerator::at(node, &port_list[node as usize], plan.accelerators.as_ref()),
             outcome: SwitchOutcome::default(),
             failure: None,
         });
@@ -88,6 +90,7 @@ impl Builder {
             nodes: Vec::new(),
             wake_ps: Vec::new(),
             end_ps: 0,
+            failure: None,
             hosts: Vec::new(),
             switches: Vec::new(),
             directory: Arc::clone(&directory),

@@ -2,12 +2,14 @@
 
 mod arrivals;
 mod build;
+mod check;
 mod switch;
 
 use std::sync::Arc;
 
 use crate::datagrams::{DatagramId, Datagrams};
 use crate::engine::SwitchOutcome;
+use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::Buffers;
 use crate::engine::corruption::Corruption;
 use crate::fabric::{Routes, SwitchRoutes, next_hop};
@@ -97,6 +99,7 @@ struct Switch {
     routes: SwitchRoutes,
     programs: Programs,
     buffers: Option<Buffers>,
+    accelerator: Option<Accelerator>,
     outcome: SwitchOutcome,
     failure: Option<String>,
 }
@@ -155,6 +158,8 @@ pub struct Shard {
     wake_ps: Vec<u64>,
     /// Of the last window.
     end_ps: u64,
+    /// What a check has found.
+    failure: Option<String>,
     hosts: Vec<HostNode>,
     switches: Vec<Switch>,
     directory: Arc<Routes>,
@@ -167,6 +172,8 @@ pub struct Shard {
 
 /// What is to be told of a shard at the end.
 pub struct Parts {
+    /// What a check has found.
+    pub failure: Option<String>,
     /// With how many of its packets arrived damaged here.
     pub links: Vec<(Identity, Link, u64)>,
     pub hosts: Vec<Host>,
@@ -242,6 +249,7 @@ impl Shard {
         }
         let links = self.identities.into_iter().zip(self.links).zip(corrupted);
         Parts {
+            failure: self.failure,
             links: links.map(|((identity, link), corrupted)| (identity, link, corrupted)).collect(),
             hosts: self.hosts.into_iter().map(|node| node.host).collect(),
             switches: switches.collect(),
@@ -267,6 +275,9 @@ impl Shard {
         self.hand_over(ports, end_ps);
         if self.switches[index].buffers.is_some() {
             self.end_pauses(index, end_ps);
+        }
+        if self.switches[index].accelerator.is_some() {
+            self.end_accelerator_pauses(index, end_ps);
         }
     }
 
