@@ -39,12 +39,6 @@ impl Random {
         ppm > 0 && self.below(u64::from(PARTS_PER_MILLION)) < u64::from(ppm)
     }
 
-    /// Evenly from (0, 1], in steps of 2^-53.
-    pub fn unit(&mut self) -> f64 {
-        const STEP: f64 = 1.0 / (1u64 << 53) as f64;
-        ((self.bits() >> 11) + 1) as f64 * STEP
-    }
-
     /// True half the time.
     pub fn flip(&mut self) -> bool {
         self.bits() >> 63 == 1

@@ -6,6 +6,7 @@
 use fanin_link::Random;
 
 use crate::packet::{Kind, Packet};
+use crate::workload::unit;
 
 /// Apart from that of traffic and jobs, so that both stay as they are.
 const STREAM: u64 = 0x636f_7272_7570_7400;
@@ -36,11 +37,13 @@ impl Corruption {
 
     fn draw(&mut self) -> u64 {
         // libm's logarithm, not the platform's: the same bits on every machine.
-        (libm::log(self.random.unit()) / self.log_whole) as u64
+        (libm::log(unit(&mut self.random)) / self.log_whole) as u64
     }
 
     /// Whether the packet that arrives now is lost. Pause frames are not: ports repeat them for as long as a pause lasts (IEEE 802.3 annex 31B), and one that was lost once
     /// would stop a link for good here.
+    #[cold]
+    #[inline(never)]
     pub fn takes(&mut self, packet: &Packet) -> bool {
         if packet.kind == Kind::Pause {
             return false;

@@ -47,7 +47,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             routes,
             programs: programs.next().unwrap_or_default(),
             buffers: plan.memory.map(|memory| Buffers::new(memory, ports.count as usize)),
-            accelerator: Accelerator::at(node, &port_list[node as usize], plan.accelerators.as_ref()),
+            accelerator: Accelerator::at(node, &port_list[node as usize], plan.accelerators.as_ref()).map(Box::new),
             outcome: SwitchOutcome::default(),
             failure: None,
         });

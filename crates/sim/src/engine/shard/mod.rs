@@ -99,7 +99,8 @@ struct Switch {
     routes: SwitchRoutes,
     programs: Programs,
     buffers: Option<Buffers>,
-    accelerator: Option<Accelerator>,
+    /// In a box: few have one, and all are passed over window by window.
+    accelerator: Option<Box<Accelerator>>,
     outcome: SwitchOutcome,
     failure: Option<String>,
 }
