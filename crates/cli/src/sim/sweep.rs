@@ -73,13 +73,14 @@ struct Figures {
     communication_mean_ms: f64,
     marked: u64,
     dropped: u64,
+    corrupted: u64,
     pauses: u64,
     packet_hops: u64,
     digest: String,
 }
 
 const COLUMNS: &str = "flows_completed,fct_mean_us,fct_p50_us,fct_p99_us,fct_10kb_100kb_p99_us,goodput_bps,iterations,jobs_without_iteration,\
-                       iteration_mean_ms,communication_mean_ms,marked,dropped,pauses,packet_hops,digest";
+                       iteration_mean_ms,communication_mean_ms,marked,dropped,corrupted,pauses,packet_hops,digest";
 /// Of the class of flows from 10 kB.
 const SHORT_BYTES: u64 = 100_000;
 
@@ -341,6 +342,7 @@ impl Figures {
             communication_mean_ms: mean(|job| job.communication_ms),
             marked: report.marked,
             dropped: report.dropped,
+            corrupted: report.corrupted,
             pauses: report.pauses,
             packet_hops: report.packet_hops,
             digest: report.digest.clone(),
@@ -349,7 +351,7 @@ impl Figures {
 
     fn row(&self) -> String {
         format!(
-            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{:.6},{:.6},{},{},{},{},{}",
+            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{:.6},{:.6},{},{},{},{},{},{}",
             self.flows_completed,
             self.fct_mean_us,
             self.fct_p50_us,
@@ -362,6 +364,7 @@ impl Figures {
             self.communication_mean_ms,
             self.marked,
             self.dropped,
+            self.corrupted,
             self.pauses,
             self.packet_hops,
             self.digest
