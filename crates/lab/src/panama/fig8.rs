@@ -1,7 +1,7 @@
 //! Flows and jobs beside each other in a shared network (PANAMA §7, Figs. 8a to 8c).
 
-use anyhow::ensure;
-use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic};
+use anyhow::{Context, ensure};
+use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic, TreeChoice};
 use serde::Deserialize;
 
 use super::job;
@@ -23,6 +23,10 @@ pub struct Setting {
     loads: Vec<f64>,
     /// What is compared.
     schemes: Vec<Way>,
+    /// Jobs arrive one after another for their iterations, at a rate that gives the load, whatever the network does; without, as many as give it are there
+    /// all the time.
+    #[serde(default)]
+    arrive: bool,
     /// Flows that start between these times are counted, ms; others are there all the time.
     counted_ms: [f64; 2],
     /// Flows up to this are short ones, bytes.
@@ -43,10 +47,14 @@ pub enum Way {
     Ring,
     /// Rings whose connections do not see marks, and fill queues until one overflows.
     RingNewreno,
-    /// SwitchML on several trees: SwitchML*.
+    /// SwitchML on PANAMA's trees: SwitchML*, which has no congestion control, and PANAMA's load balancing (§7).
     Switchml,
+    /// The same on trees drawn by lot.
+    SwitchmlLot,
     /// PANAMA.
     Panama,
+    /// PANAMA on trees drawn by lot, the same as those of [`Way::SwitchmlLot`].
+    PanamaLot,
     /// PANAMA that waits for 88 of 100 ports.
     #[serde(rename = "panama-0.88")]
     Panama088,
@@ -62,7 +70,9 @@ impl Way {
             Way::Ring => "ring",
             Way::RingNewreno => "ring over NewReno",
             Way::Switchml => "SwitchML*",
+            Way::SwitchmlLot => "SwitchML* on drawn trees",
             Way::Panama => "PANAMA",
+            Way::PanamaLot => "PANAMA on drawn trees",
             Way::Panama088 => "PANAMA-0.88",
             Way::Panama094 => "PANAMA-0.94",
         }
@@ -72,10 +82,18 @@ impl Way {
         match self {
             Way::Ideal => (Scheme::Ideal, 1.0),
             Way::Ring | Way::RingNewreno => (Scheme::Ring, 1.0),
-            Way::Switchml => (Scheme::Switchml, 1.0),
-            Way::Panama => (Scheme::Panama, 1.0),
+            Way::Switchml | Way::SwitchmlLot => (Scheme::Switchml, 1.0),
+            Way::Panama | Way::PanamaLot => (Scheme::Panama, 1.0),
             Way::Panama088 => (Scheme::Panama, 0.88),
             Way::Panama094 => (Scheme::Panama, 0.94),
+        }
+    }
+
+    fn trees(self) -> Option<TreeChoice> {
+        match self {
+            Way::Ideal | Way::Ring | Way::RingNewreno => None,
+            Way::SwitchmlLot | Way::PanamaLot => Some(TreeChoice::Lot),
+            Way::Switchml | Way::Panama | Way::Panama088 | Way::Panama094 => Some(TreeChoice::Controller),
         }
     }
 }
@@ -103,6 +121,15 @@ struct Run {
     load: f64,
     way: Way,
     seed: u64,
+}
+
+/// How many jobs a run has.
+#[derive(Clone, Copy, Debug)]
+enum Jobs {
+    /// From the begin to the end.
+    Number(u32),
+    /// Arrivals.
+    PerSecond(f64),
 }
 
 /// What is read from a run.
@@ -178,7 +205,8 @@ impl Setting {
         let (mut runs, mut scenarios) = (Vec::new(), Vec::new());
         for &load in &self.loads {
             for seed in (0..u64::from(self.seeds)).map(|step| self.scenario.seed + step) {
-                let jobs = self.job_count(load, seed)?;
+                let jobs =
+                    if self.arrive { self.arrivals(load, seed)? } else { Jobs::Number(self.job_count(load, seed)?) };
                 for &way in &self.schemes {
                     runs.push(Run { load, way, seed });
                     scenarios.push(self.scenario(way, jobs, seed, load)?);
@@ -188,7 +216,7 @@ impl Setting {
         Ok((runs, scenarios))
     }
 
-    fn scenario(&self, way: Way, jobs: u32, seed: u64, load: f64) -> anyhow::Result<Scenario> {
+    fn scenario(&self, way: Way, jobs: Jobs, seed: u64, load: f64) -> anyhow::Result<Scenario> {
         let mut scenario = Scenario { seed, ..self.scenario.clone() };
         scenario.title = format!("fig8: load {load}, {}", way.name());
         let job = job(&mut scenario)?;
@@ -196,27 +224,30 @@ impl Setting {
         // A ring's paths are drawn after its trees: so they are the same whatever the others have.
         job.trees = if job.scheme == Scheme::Ring { 1 } else { job.trees };
         job.congestion = (way == Way::RingNewreno).then_some(CongestionName::Newreno);
-        job.count = jobs;
-        if jobs == 0 {
-            scenario.jobs.clear();
+        job.choose_trees = way.trees();
+        match jobs {
+            Jobs::Number(0) => scenario.jobs.clear(),
+            Jobs::Number(count) => job.count = count,
+            Jobs::PerSecond(rate) => (job.count, job.arrivals_per_s) = (JOB_COUNT_MAX, Some(rate)),
         }
         Ok(scenario)
     }
 
+    /// Share of hosts' links that is left to jobs.
+    fn wanted(&self, load: f64) -> anyhow::Result<f64> {
+        let of = |traffic: &Traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 };
+        let background: f64 = self.scenario.traffic.iter().map(of).sum();
+        ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
+        Ok(load - background)
+    }
+
     /// So many jobs that with them the load is reached; those of a smaller load are the first of them.
     fn job_count(&self, load: f64, seed: u64) -> anyhow::Result<u32> {
-        let background: f64 = self
-            .scenario
-            .traffic
-            .iter()
-            .map(|traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 })
-            .sum();
-        ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
-        let mut wanted = load - background;
+        let mut wanted = self.wanted(load)?;
         if wanted <= 1e-9 {
             return Ok(0);
         }
-        let plan = self.scenario(Way::Ideal, JOB_COUNT_MAX, seed, load)?.plan()?;
+        let plan = self.scenario(Way::Ideal, Jobs::Number(JOB_COUNT_MAX), seed, load)?.plan()?;
         for (place, info) in plan.jobs.iter().enumerate() {
             wanted -= self.ring_load(info, plan.fabric.host_count);
             if wanted <= 0.0 {
@@ -224,6 +255,20 @@ impl Setting {
             }
         }
         anyhow::bail!("{JOB_COUNT_MAX} jobs are less than a load of {load}: let them be larger")
+    }
+
+    /// So many jobs a second that, as rings, they bring the load's bytes.
+    fn arrivals(&self, load: f64, seed: u64) -> anyhow::Result<Jobs> {
+        let wanted = self.wanted(load)?;
+        if wanted <= 1e-9 {
+            return Ok(Jobs::Number(0));
+        }
+        let plan = self.scenario(Way::Ideal, Jobs::Number(JOB_COUNT_MAX), seed, load)?.plan()?;
+        let iterations = self.scenario.jobs.first().and_then(|job| job.iterations);
+        let iterations = iterations.context("arrive = true: jobs need a number of iterations")?;
+        let bits = |info: &JobInfo| 16.0 * (info.hosts.len() - 1) as f64 * info.bytes as f64 * f64::from(iterations);
+        let mean = plan.jobs.iter().map(bits).sum::<f64>() / plan.jobs.len() as f64;
+        Ok(Jobs::PerSecond(wanted * f64::from(plan.fabric.host_count) * self.scenario.links.gbps * 1e9 / mean))
     }
 
     /// Share of all hosts' links that the job takes as a ring, if it is alone.
@@ -354,6 +399,16 @@ impl Results<'_> {
             ("throughput of long flows: PANAMA / ring (Fig. 8b)", 1.33, self.ratio([Way::Panama, Way::Ring], rate)),
             ("training time: ring / PANAMA (Fig. 8c)", 1.34, self.ratio([Way::Ring, Way::Panama], training)),
             ("training time: PANAMA / SwitchML*", 1.05, self.ratio([Way::Panama, Way::Switchml], training)),
+            (
+                "training time: PANAMA / SwitchML*, both on drawn trees",
+                1.05,
+                self.ratio([Way::PanamaLot, Way::SwitchmlLot], training),
+            ),
+            (
+                "training time: PANAMA / SwitchML* on drawn trees",
+                1.05,
+                self.ratio([Way::Panama, Way::SwitchmlLot], training),
+            ),
         ];
         let row = |(quantity, paper, ours): (&str, f64, Option<Ratios>)| {
             let ours = ours?;

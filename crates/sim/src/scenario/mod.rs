@@ -1,6 +1,7 @@
 //! A scenario: one TOML file that says everything, and the plan that it comes to.
 
 mod jobs;
+mod section;
 mod traffic;
 
 use anyhow::{Context, ensure};
@@ -12,7 +13,8 @@ use crate::job::atp;
 use crate::link::LinkConfig;
 use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
-pub use jobs::{JobInfo, JobSection, Models, Range, Scheme};
+pub use jobs::JobInfo;
+pub use section::{JobSection, Models, Range, Scheme, TreeChoice};
 pub use traffic::Traffic;
 
 const PS_PER_US: f64 = 1e6;
