@@ -2,11 +2,11 @@
 
 use anyhow::{Context, ensure};
 use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic, TreeChoice};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::job;
 use crate::findings::{Findings, Plot, Row, Sheet};
-use crate::trial::{Flow, Spread, Told, Trial, each, mean_ms, percentile_ms, throughput_gbps};
+use crate::trial::{Flow, Progress, Spread, Trial, each, mean_ms, percentile_ms, throughput_gbps};
 
 /// More jobs than that are not tried for a load.
 const JOB_COUNT_MAX: u32 = 256;
@@ -121,6 +121,8 @@ struct Run {
     load: f64,
     way: Way,
     seed: u64,
+    /// Its place among the scenarios: without jobs all schemes have one.
+    scenario: usize,
 }
 
 /// How many jobs a run has.
@@ -132,8 +134,14 @@ enum Jobs {
     PerSecond(f64),
 }
 
+impl Jobs {
+    fn is_none(self) -> bool {
+        matches!(self, Jobs::Number(0))
+    }
+}
+
 /// What is read from a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
     short_p99_ms: Option<f64>,
     short_mean_ms: f64,
@@ -148,7 +156,7 @@ struct Measured {
     hops: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Counts {
     short: usize,
     short_going_on: usize,
@@ -161,9 +169,10 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, progress: &Progress) -> anyhow::Result<Findings> {
         let (runs, scenarios) = self.runs()?;
-        let measured = each(&scenarios, told, |_, trial| self.measure(trial))?;
+        let made = each(&scenarios, &self.what(), progress, |_, trial| self.measure(trial))?;
+        let measured: Vec<Measured> = runs.iter().map(|run| made[run.scenario].clone()).collect();
         let results = Results { setting: self, runs: &runs, measured: &measured };
         let sheets = vec![results.medians(), results.sheet()];
         let plot = |name: &str, title: &str, y_label: &str, part: fn(&Measured) -> f64| Plot {
@@ -187,7 +196,7 @@ impl Setting {
                 plot("long", "Long flows (Fig. 8b)", "mean throughput, Gbit/s", |one| one.long_gbps),
                 plot("training", "Training (Fig. 8c)", "mean iteration, ms", |one| one.mean_iteration_ms()),
             ],
-            hops: measured.iter().map(|one| one.hops).sum(),
+            hops: made.iter().map(|one| one.hops).sum(),
         })
     }
 
@@ -207,9 +216,11 @@ impl Setting {
             for seed in (0..u64::from(self.seeds)).map(|step| self.scenario.seed + step) {
                 let jobs =
                     if self.arrive { self.arrivals(load, seed)? } else { Jobs::Number(self.job_count(load, seed)?) };
-                for &way in &self.schemes {
-                    runs.push(Run { load, way, seed });
-                    scenarios.push(self.scenario(way, jobs, seed, load)?);
+                for (place, &way) in self.schemes.iter().enumerate() {
+                    if place == 0 || !jobs.is_none() {
+                        scenarios.push(self.scenario(way, jobs, seed, load)?);
+                    }
+                    runs.push(Run { load, way, seed, scenario: scenarios.len() - 1 });
                 }
             }
         }
@@ -218,7 +229,8 @@ impl Setting {
 
     fn scenario(&self, way: Way, jobs: Jobs, seed: u64, load: f64) -> anyhow::Result<Scenario> {
         let mut scenario = Scenario { seed, ..self.scenario.clone() };
-        scenario.title = format!("fig8: load {load}, {}", way.name());
+        let what = if jobs.is_none() { "flows alone" } else { way.name() };
+        scenario.title = format!("fig8: load {load}, {what}");
         let job = job(&mut scenario)?;
         (job.scheme, job.share) = way.scheme();
         // A ring's paths are drawn after its trees: so they are the same whatever the others have.
@@ -276,6 +288,11 @@ impl Setting {
         let workers = info.hosts.len() as f64;
         let sent_ms = 2.0 * (workers - 1.0) / workers * info.bytes as f64 * 8e3 / (self.scenario.links.gbps * 1e9);
         workers * sent_ms / (sent_ms + info.compute_ps as f64 / 1e9) / f64::from(hosts)
+    }
+
+    /// What decides about [`Setting::measure`].
+    fn what(&self) -> String {
+        format!("fig8: from {:?} ms, short {}, long {}", self.counted_ms, self.short_bytes_max, self.long_bytes_min)
     }
 
     fn measure(&self, trial: &Trial) -> anyhow::Result<Measured> {
@@ -519,6 +536,37 @@ mod tests {
             busy: 0.5,
             hops: 1,
         }
+    }
+
+    #[test]
+    fn schemes_differ_in_nothing_but_the_scheme_and_flows_alone_are_run_once() {
+        let text = include_str!("../../../../experiments/panama/fig8.toml");
+        let text = text.replace("loads = [0.4, 0.8]", "loads = [0.2, 0.4]");
+        let setting: Setting = toml::from_str(&text).unwrap();
+        let (runs, scenarios) = setting.runs().unwrap();
+        assert_eq!((runs.len(), scenarios.len()), (2 * 3 * 5, 3 + 3 * 5));
+        for run in &runs {
+            let jobs = &scenarios[run.scenario].jobs;
+            assert_eq!(jobs.is_empty(), run.load == 0.2);
+            assert!(jobs.iter().all(|job| (job.scheme, job.share) == run.way.scheme()));
+            assert_eq!(scenarios[run.scenario].seed, run.seed);
+        }
+    }
+
+    #[test]
+    fn jobs_that_arrive_bring_the_load() {
+        let text = include_str!("../../../../experiments/panama/fig8.toml");
+        let text = text.replace("seeds = 3", "seeds = 1\narrive = true").replace("[0.4, 0.8]", "[0.8]");
+        let without: Setting = toml::from_str(&text).unwrap();
+        assert!(without.runs().unwrap_err().to_string().contains("number of iterations"));
+        let setting: Setting =
+            toml::from_str(&text.replace("start_ms = [0.0, 20.0]", "start_ms = 0.0\niterations = 4")).unwrap();
+        let (_, scenarios) = setting.runs().unwrap();
+        let jobs = scenarios[1].plan().unwrap().jobs;
+        let sent: f64 = jobs.iter().map(|job| 8.0 * (job.hosts.len() - 1) as f64 * job.bytes as f64).sum();
+        // 128 links of 10 Gbit/s for 180 ms; twice for a ring, of each job's 4 iterations.
+        let load = 8.0 * sent / (128.0 * 10e9 * 0.18);
+        assert!((0.4..0.8).contains(&load), "{} jobs bring {load} of 0.6", jobs.len());
     }
 
     #[test]
