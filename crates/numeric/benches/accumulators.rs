@@ -1,14 +1,16 @@
 //! Speed of every accumulator's additions beside integer addition and memcpy in the same seconds:
 //! `cargo bench -p fanin-numeric --bench accumulators [-- FILTER]`.
 //!
-//! Machines drift, so only ratios are worth keeping: each round times the copy, the integer addition and the kernel, twice
-//! each in turn, and the table shows medians over the rounds. All work on datagrams of 2048 elements behind a 40-byte
-//! header, once with slots and datagrams in the second-level cache, once with slots that only memory holds.
+//! Machines drift, so only ratios are worth keeping: each round times the copy, the integer addition and the kernel in turn,
+//! a fraction of a millisecond each, so that few rounds meet another program, and the table shows medians over the rounds. All
+//! work on datagrams of 2048 elements behind a 40-byte header, once with slots and datagrams in the second-level cache, once
+//! with slots that only memory holds.
 //! `KERNEL_LEVEL=scalar|avx2|avx512` limits the kernels.
 
 mod support;
 
 use std::hint::black_box;
+use std::ops::Range;
 
 use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
@@ -16,9 +18,9 @@ use fanin_numeric::register_pair::{FloatFormat, Registers, Rounding};
 use fanin_numeric::{KernelLevel, Telemetry, accumulate, exact, ieee, kernel_level, limit_kernel_level};
 use support::{median, time};
 
-const ROUNDS: usize = 9;
-/// A sample repeats the work until it has added about this many elements.
-const SAMPLE_ELEMENTS: usize = 4 << 20;
+const ROUNDS: usize = 101;
+/// Of a sample. With more slots than that each sample goes on where the last one ended.
+const SAMPLE_CHUNKS: usize = 64;
 const HEADER_BYTES: usize = 40;
 const CHUNK: usize = 2048;
 
@@ -38,8 +40,8 @@ struct Buffers {
     exact: Vec<exact::Float32Sum>,
     exact_f16: Vec<exact::Float16Sum>,
     copy: Vec<u8>,
-    /// Passes so far: an element meets the datagrams in turn.
-    pass: usize,
+    /// Chunks visited so far.
+    visited: usize,
 }
 
 impl Buffers {
@@ -69,38 +71,46 @@ impl Buffers {
             exact: vec![Default::default(); element_count],
             exact_f16: vec![Default::default(); element_count],
             copy: vec![0; 4 * element_count],
-            pass: 0,
+            visited: 0,
         };
         let fpisa = Fpisa::paper(format);
-        buffers.each(format.bytes(), |payload, slot, _| fpisa.overwrite(payload, slot));
+        for _ in 0..element_count.div_ceil(CHUNK * SAMPLE_CHUNKS) {
+            buffers.each(format.bytes(), |payload, slot, _| fpisa.overwrite(payload, slot));
+        }
         buffers
     }
 
-    /// Calls `call(payload, registers, out)` for each chunk of the slots.
+    /// The chunks of the next sample, each with its datagram: an element meets the datagrams in turn.
+    fn visits(&mut self, bytes: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
+        let (stride, chunk_count) = (HEADER_BYTES + bytes * CHUNK, self.mantissas.len() / CHUNK);
+        let visits = self.visited..self.visited + SAMPLE_CHUNKS;
+        self.visited = visits.end;
+        visits.map(move |visit| {
+            let datagram = (visit + visit / chunk_count) % DATAGRAMS * stride + HEADER_BYTES;
+            let chunk = visit % chunk_count * CHUNK;
+            (chunk..chunk + CHUNK, datagram..datagram + bytes * CHUNK)
+        })
+    }
+
+    /// Calls `call(payload, registers, out)` for each chunk of a sample.
     fn each(&mut self, bytes: usize, mut call: impl FnMut(&[u8], &mut Registers<'_>, &mut [u8])) {
-        let stride = HEADER_BYTES + bytes * CHUNK;
-        let chunks = self.exponents.chunks_mut(CHUNK).zip(self.mantissas.chunks_mut(CHUNK));
-        self.pass += 1;
-        for (index, (exponents, mantissas)) in chunks.enumerate() {
-            let payload = &self.payload[(index + self.pass) % DATAGRAMS * stride + HEADER_BYTES..][..bytes * CHUNK];
-            call(payload, &mut Registers { exponents, mantissas }, &mut self.out[..bytes * CHUNK]);
+        for (chunk, datagram) in self.visits(bytes) {
+            let (exponents, mantissas) = (&mut self.exponents[chunk.clone()], &mut self.mantissas[chunk]);
+            call(&self.payload[datagram], &mut Registers { exponents, mantissas }, &mut self.out[..bytes * CHUNK]);
         }
     }
 }
 
-/// Calls `call(payload, slot)` for each chunk of slots.
+/// Calls `call(payload, slot)` for each chunk of a sample.
 macro_rules! each {
-    ($buffers:ident, $slots:ident, $bytes:literal, $call:expr) => {{
-        let stride = HEADER_BYTES + $bytes * CHUNK;
-        $buffers.pass += 1;
-        for (index, slot) in $buffers.$slots.chunks_mut(CHUNK).enumerate() {
-            let at = ($buffers.pass + index) % DATAGRAMS * stride + HEADER_BYTES;
-            $call(&$buffers.payload[at..][..$bytes * CHUNK], slot);
+    ($buffers:ident, $slots:ident, $bytes:literal, $call:expr) => {
+        for (chunk, datagram) in $buffers.visits($bytes) {
+            $call(&$buffers.payload[datagram], &mut $buffers.$slots[chunk]);
         }
-    }};
+    };
 }
 
-/// Name, format of the payload, one pass over all chunks.
+/// Name, format of the payload, one sample.
 type Kernel = (&'static str, FloatFormat, fn(&mut Buffers));
 
 /// One verb of a register-pair accumulator.
@@ -137,6 +147,11 @@ fn kernels() -> Vec<Kernel> {
             a.add(p, s, Some(&mut counts));
             black_box(counts);
         }),
+        registers!("fpisa::add f32, of 8 workers, counted", Float32, Fpisa::for_workers(Float32, 8), |a, p, s, _o| {
+            let mut counts = Telemetry::default();
+            a.add(p, s, Some(&mut counts));
+            black_box(counts);
+        }),
         registers!("fpisa::add f16, floor", Float16, Fpisa::paper(Float16), |a, p, s, _o| a.add(p, s, None)),
         registers!("fpisa::add bf16, floor", Bfloat16, Fpisa::paper(Bfloat16), |a, p, s, _o| a.add(p, s, None)),
         registers!("fpisa::overwrite f32", Float32, Fpisa::paper(Float32), |a, p, s, _o| a.overwrite(p, s)),
@@ -156,8 +171,8 @@ fn kernels() -> Vec<Kernel> {
         ("exact::add f16", Float16, |b| each!(b, exact_f16, 2, exact::add_f16)),
         ("exact::add bf16", Bfloat16, |b| each!(b, exact, 2, exact::add_bf16)),
         ("exact::emit f32", Float32, |b| {
-            for slot in b.exact.chunks(CHUNK) {
-                exact::emit_f32(slot, &mut b.out);
+            for (chunk, _) in b.visits(4) {
+                exact::emit_f32(&b.exact[chunk], &mut b.out);
             }
         }),
     ]
@@ -168,9 +183,8 @@ fn integer_add(buffers: &mut Buffers) {
 }
 
 fn memcpy(buffers: &mut Buffers) {
-    let stride = HEADER_BYTES + 4 * CHUNK;
-    for (index, tensor) in buffers.copy.chunks_mut(4 * CHUNK).enumerate() {
-        tensor.copy_from_slice(&buffers.payload[index % DATAGRAMS * stride + HEADER_BYTES..][..4 * CHUNK]);
+    for (chunk, datagram) in buffers.visits(4) {
+        buffers.copy[4 * chunk.start..4 * chunk.end].copy_from_slice(&buffers.payload[datagram]);
     }
 }
 
@@ -179,24 +193,25 @@ fn measure(element_count: usize, (name, format, kernel): &Kernel) {
     let mut buffers = Buffers::new(element_count, *format);
     // Of its own, so that what integers add up to never reaches the kernel's registers.
     let mut yardstick = Buffers::new(element_count, FloatFormat::Float32);
-    let passes = (SAMPLE_ELEMENTS / element_count).max(1);
-    kernel(&mut buffers);
     let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    // Every slot once, so that none is a fresh page.
+    for _ in 0..element_count.div_ceil(CHUNK * SAMPLE_CHUNKS) {
+        memcpy(&mut yardstick);
+        integer_add(&mut yardstick);
+        kernel(&mut buffers);
+    }
     for _ in 0..ROUNDS {
-        let mut seconds = [0.0; 3];
-        for _ in 0..2 {
-            seconds[0] += time(passes, || memcpy(black_box(&mut yardstick)));
-            seconds[1] += time(passes, || integer_add(black_box(&mut yardstick)));
-            seconds[2] += time(passes, || kernel(black_box(&mut buffers)));
-        }
-        columns.0.push(2e-9 * element_count as f64 / seconds[2]);
-        columns.1.push(100.0 * seconds[1] / seconds[2]);
-        columns.2.push(100.0 * seconds[0] / seconds[2]);
+        let copied = time(1, || memcpy(black_box(&mut yardstick)));
+        let added = time(1, || integer_add(black_box(&mut yardstick)));
+        let seconds = time(1, || kernel(black_box(&mut buffers)));
+        columns.0.push(1e-9 * (SAMPLE_CHUNKS * CHUNK) as f64 / seconds);
+        columns.1.push(100.0 * added / seconds);
+        columns.2.push(100.0 * copied / seconds);
     }
     println!("{name:42} {:8.2} {:9.0} % {:9.0} %", median(columns.0), median(columns.1), median(columns.2));
 }
 
-/// `--passes N KERNEL`: a fixed number of passes of one kernel, for an instruction counter.
+/// `--passes N KERNEL`: a fixed number of samples of one kernel, for an instruction counter.
 fn run_passes(passes: usize, name: &str) {
     let kernels = kernels();
     let (_, format, kernel) = kernels.iter().find(|(known, ..)| *known == name).expect("a kernel of the table");
@@ -204,7 +219,7 @@ fn run_passes(passes: usize, name: &str) {
     for _ in 0..passes {
         kernel(black_box(&mut buffers));
     }
-    println!("{} packets a pass", SETTINGS[0].1 / CHUNK);
+    println!("{SAMPLE_CHUNKS} packets a pass");
 }
 
 fn main() {

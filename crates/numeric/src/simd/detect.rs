@@ -46,7 +46,7 @@ fn detect() -> KernelLevel {
 /// The processor must have the instructions and the operating system must save the registers (XCR0).
 #[cfg(target_arch = "x86_64")]
 fn detect() -> KernelLevel {
-    const FMA_OSXSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
+    const FMA_POPCNT_OSXSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 23 | 1 << 27 | 1 << 28 | 1 << 29;
     const AVX2: u32 = 1 << 5;
     const AVX512F_BW_VL: u32 = 1 << 16 | 1 << 30 | 1 << 31;
     const YMM_STATE: u64 = 0b110;
@@ -55,7 +55,7 @@ fn detect() -> KernelLevel {
     let has = |found: u32, wanted: u32| found & wanted == wanted;
     let (leaf_1_ecx, leaf_7_ebx) = feature_bits();
     // The compiler counts FMA among what AVX-512 implies, so it is asked for, though no kernel may fuse.
-    if !has(leaf_1_ecx, FMA_OSXSAVE_AVX_F16C) || !has(leaf_7_ebx, AVX2) {
+    if !has(leaf_1_ecx, FMA_POPCNT_OSXSAVE_AVX_F16C) || !has(leaf_7_ebx, AVX2) {
         return KernelLevel::Scalar;
     }
     // SAFETY: OSXSAVE says that the instruction may be used.
