@@ -20,7 +20,7 @@ const RING_LENGTH_MIN: usize = 4;
 const NEVER_PS: u64 = u64::MAX;
 
 /// What a link and its queue are like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkConfig {
     /// Bits per second, everything that takes time on the link included.
     pub rate_bps: u64,
@@ -30,6 +30,16 @@ pub struct LinkConfig {
     pub queue_bytes_max: u64,
     /// A packet that finds at least this much in the queue is marked (instantaneous length, as in DCTCP §3.1).
     pub mark_bytes: u64,
+    /// The chance of a packet to arrive damaged, and to be thrown away then; below 1.
+    pub corruption: f64,
+}
+
+impl LinkConfig {
+    /// What fits on the link, there and back.
+    pub fn round_trip_bytes(&self) -> u64 {
+        let bits = 2 * u128::from(self.delay_ps) * u128::from(self.rate_bps);
+        bits.div_ceil(8 * u128::from(PICOSECONDS_PER_SECOND)).try_into().unwrap_or(u64::MAX)
+    }
 }
 
 /// The same for computing with.
@@ -52,6 +62,11 @@ impl Class {
             queue_bytes_max: config.queue_bytes_max.min(u32::MAX.into()),
             mark_bytes: config.mark_bytes,
         }
+    }
+
+    /// What a queue holds at most.
+    pub fn queue_bytes_max(&self) -> u64 {
+        self.queue_bytes_max
     }
 
     /// The same with another limit of the queue.
@@ -157,7 +172,7 @@ impl Link {
     pub fn counters(&self) -> LinkCounters {
         let Link { marked, dropped, queued_bytes_max, .. } = *self;
         LinkCounters {
-            sent: (self.accepted_wraps << 32 | u64::from(self.accepted)) - self.waiting_count(),
+            sent: self.accepted_count() - self.waiting_count(),
             sent_bytes: self.accepted_bytes - self.queued_bytes(),
             marked,
             dropped,
@@ -260,6 +275,16 @@ impl Link {
         }
     }
 
+    /// Packets that were accepted, whether they are still here or not; of a receiving half, packets that have landed.
+    pub fn accepted_count(&self) -> u64 {
+        self.accepted_wraps << 32 | u64::from(self.accepted)
+    }
+
+    /// Of these, packets that whoever has the far end has taken.
+    pub fn arrived_count(&self) -> u64 {
+        self.accepted_count() - u64::from(self.tail.wrapping_sub(self.head))
+    }
+
     /// When it can start another packet at once, if that is before `end_ps`.
     #[inline]
     pub fn free_before(&self, end_ps: u64) -> Option<u64> {
@@ -332,6 +357,7 @@ impl Link {
     pub fn land(&mut self, packet: &Packet) {
         debug_assert_eq!(self.waiting, self.tail, "nothing waits at the receiving half");
         self.push(packet, packet.at_ps, 0);
+        self.count(packet.bytes);
         self.waiting = self.tail;
     }
 

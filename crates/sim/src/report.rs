@@ -137,6 +137,8 @@ pub struct Report {
     pub marked: u64,
     /// Packets that full queues turned away.
     pub dropped: u64,
+    /// Packets that were damaged on a link.
+    pub corrupted: u64,
     /// Frames that stopped a sender.
     pub pauses: u64,
     /// Segments sent again.
@@ -165,6 +167,7 @@ impl Report {
         let sum = |part: fn(&crate::host::HostCounters) -> u64| outcome.hosts.iter().map(part).sum::<u64>();
         let hosts = outcome.hosts.len() as u32;
         let from_switches = || outcome.links.iter().filter(|link| link.from >= hosts).map(|link| &link.counters);
+        let queues = outcome.links.iter().filter(|link| link.from >= hosts && !link.is_accelerator());
         let seconds = duration_ps as f64 / 1e12;
         Report {
             flows_started: sum(|host| host.started),
@@ -174,6 +177,7 @@ impl Report {
             packet_hops: outcome.packet_hops(),
             marked: from_switches().map(|link| link.marked).sum(),
             dropped: from_switches().map(|link| link.dropped).sum(),
+            corrupted: outcome.links.iter().map(|link| link.corrupted).sum(),
             pauses: outcome.switches.iter().map(|switch| switch.pauses).sum(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),
@@ -181,7 +185,7 @@ impl Report {
             aggregation_asked: outcome.endpoints.asked,
             sums: outcome.endpoints.sums,
             partial_sums: outcome.endpoints.partial,
-            queued_bytes_max: from_switches().map(|link| link.queued_bytes_max).max().unwrap_or(0),
+            queued_bytes_max: queues.map(|link| link.counters.queued_bytes_max).max().unwrap_or(0),
             goodput_bps: sum(|host| host.acknowledged_bytes) as f64 * 8.0 / seconds / f64::from(hosts),
             digest: format!("{:016x}", outcome.digest()),
         }

@@ -112,9 +112,9 @@ pub fn heat_map(told: &Told) -> String {
     for (index, link) in told.outcome.links.iter().enumerate() {
         // Hosts stand in the row of their switch.
         let (place, label) = if link.from < hosts {
-            (&mut place_of[link.to as usize], format!("hosts of {}", told.node(link.to)))
+            (&mut place_of[link.to as usize], format!("hosts of {}", told.fabric.name(link.to)))
         } else {
-            (&mut place_of[link.from as usize], told.node(link.from))
+            (&mut place_of[link.from as usize], told.fabric.name(link.from))
         };
         let [own, below] = place.get_or_insert([None::<usize>; 2]);
         let row = if link.from < hosts { below } else { own };
@@ -136,7 +136,7 @@ pub fn heat_map(told: &Told) -> String {
         let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{label}</text>", y + CELL - 3);
         for (column, &index) in links.iter().enumerate() {
             let link = &told.outcome.links[index];
-            let name = format!("{} to {}", told.node(link.from), told.node(link.to));
+            let name = format!("{} to {}", told.fabric.name(link.from), told.far_end(link));
             cell(&mut svg, LABEL_WIDTH + column * CELL, y, utilisation[index], &name);
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use fanin_sim::engine::Outcome;
+use fanin_sim::engine::{LinkOutcome, Outcome};
 use fanin_sim::fabric::Fabric;
 use fanin_sim::report;
 use fanin_sim::scenario::JobInfo;
@@ -40,20 +40,18 @@ impl Told<'_> {
         Ok(())
     }
 
-    /// As tables name a node.
-    pub fn node(&self, node: u32) -> String {
-        match node.checked_sub(self.fabric.host_count) {
-            None => format!("host{node}"),
-            Some(switch) => format!("switch{switch}"),
-        }
-    }
-
     /// By link, as in the outcome: share of the time that it was sending.
     pub fn utilisation(&self) -> Vec<f64> {
         let rates = self.fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.rate_bps as f64);
         let seconds = self.duration_ps as f64 / 1e12;
         let sent = self.outcome.links.iter().map(|link| link.counters.sent_bytes as f64 * 8.0);
         sent.zip(rates).map(|(bits, rate)| bits / (rate * seconds)).collect()
+    }
+
+    /// As tables name where a link leads to.
+    pub fn far_end(&self, link: &LinkOutcome) -> String {
+        let name = self.fabric.name(link.to);
+        if link.is_accelerator() { format!("{name}/accelerator") } else { name }
     }
 
     fn flows(&self) -> String {
@@ -75,13 +73,16 @@ impl Told<'_> {
     }
 
     fn links(&self) -> String {
-        let mut text = "from,to,packets,bytes,marked,dropped,queued_bytes_max,utilisation\n".to_string();
+        let mut text = "from,to,packets,bytes,marked,dropped,corrupted,queued_bytes_max,utilisation\n".to_string();
         for (link, utilisation) in self.outcome.links.iter().zip(self.utilisation()) {
             let sent = &link.counters;
-            let (from, to) = (self.node(link.from), self.node(link.to));
+            let (from, to) = (self.fabric.name(link.from), self.far_end(link));
             let (marked, dropped, longest) = (sent.marked, sent.dropped, sent.queued_bytes_max);
-            let (packets, bytes) = (sent.sent, sent.sent_bytes);
-            let _ = writeln!(text, "{from},{to},{packets},{bytes},{marked},{dropped},{longest},{utilisation:.4}");
+            let (packets, bytes, corrupted) = (sent.sent, sent.sent_bytes, link.corrupted);
+            let _ = writeln!(
+                text,
+                "{from},{to},{packets},{bytes},{marked},{dropped},{corrupted},{longest},{utilisation:.4}"
+            );
         }
         text
     }

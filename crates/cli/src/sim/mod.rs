@@ -209,10 +209,11 @@ fn print(run: &Run) {
         report.goodput_bps / 1e9
     );
     println!(
-        "switches: {} packets marked, {} dropped, {} pauses, longest queue {:.0} KB; hosts: {} segments sent again, {} \
+        "switches: {} packets marked, {} dropped, {}{} pauses, longest queue {:.0} KB; hosts: {} segments sent again, {} \
          timeouts",
         report.marked,
         report.dropped,
+        if report.corrupted > 0 { format!("{} corrupted on links, ", report.corrupted) } else { String::new() },
         report.pauses,
         report.queued_bytes_max as f64 / 1e3,
         report.resent,

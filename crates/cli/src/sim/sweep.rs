@@ -76,13 +76,14 @@ struct Figures {
     communication_mean_ms: Option<f64>,
     marked: u64,
     dropped: u64,
+    corrupted: u64,
     pauses: u64,
     packet_hops: u64,
     digest: String,
 }
 
 const COLUMNS: &str = "flows_completed,fct_mean_us,fct_p50_us,fct_p99_us,fct_10kb_100kb_p99_us,goodput_bps,iterations,jobs_without_iteration,\
-                       iteration_mean_ms,communication_mean_ms,marked,dropped,pauses,packet_hops,digest";
+                       iteration_mean_ms,communication_mean_ms,marked,dropped,corrupted,pauses,packet_hops,digest";
 /// Of the class of flows from 10 kB.
 const SHORT_BYTES: u64 = 100_000;
 
@@ -300,6 +301,7 @@ impl Figures {
             communication_mean_ms: mean(|job| job.communication_ms),
             marked: report.marked,
             dropped: report.dropped,
+            corrupted: report.corrupted,
             pauses: report.pauses,
             packet_hops: report.packet_hops,
             digest: report.digest.clone(),
@@ -309,7 +311,7 @@ impl Figures {
     fn row(&self) -> String {
         let ms = |mean: Option<f64>| mean.map_or_else(String::new, |ms| format!("{ms:.6}"));
         format!(
-            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{},{},{},{},{},{},{}",
+            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{},{},{},{},{},{},{},{}",
             self.flows_completed,
             self.fct_mean_us,
             self.fct_p50_us,
@@ -322,6 +324,7 @@ impl Figures {
             ms(self.communication_mean_ms),
             self.marked,
             self.dropped,
+            self.corrupted,
             self.pauses,
             self.packet_hops,
             self.digest

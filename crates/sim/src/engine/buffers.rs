@@ -59,6 +59,11 @@ impl Buffers {
         }
     }
 
+    /// All that queues share.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
     /// Forgets what has left a port's queue since the last look.
     pub fn settle(&mut self, port: usize, link: &Link) {
         while self.queues[port].len() as u64 > link.waiting_count() {

@@ -17,6 +17,9 @@ pub fn outcome(shards: Vec<Shard>, end_ps: u64) -> anyhow::Result<Outcome> {
     let (mut links, mut hosts, mut switches) = (Vec::new(), Vec::new(), Vec::new());
     for shard in shards {
         let parts = shard.into_parts();
+        if let Some(failure) = parts.failure {
+            bail!("{failure}; this is a bug, please report it");
+        }
         links.extend(parts.links);
         hosts.extend(parts.hosts);
         switches.extend(parts.switches);
@@ -66,17 +69,18 @@ fn add_ranks(ranks: &[Rank], outcome: &mut Outcome) -> anyhow::Result<()> {
 }
 
 /// One entry for both halves of a link between threads.
-fn whole_links(mut links: Vec<(Identity, Link)>) -> Vec<LinkOutcome> {
+fn whole_links(mut links: Vec<(Identity, Link, u64)>) -> Vec<LinkOutcome> {
     // The two halves are next to each other then, the sending one first.
-    links.sort_by_key(|(identity, _)| (identity.place, !identity.is_sending));
+    links.sort_by_key(|(identity, ..)| (identity.place, !identity.is_sending));
     let mut whole: Vec<LinkOutcome> = Vec::new();
-    for (identity, link) in links {
+    for (identity, link, corrupted) in links {
         if identity.is_sending {
             let [from, to] = identity.nodes;
             let (started, waiting) = (link.started_count(), link.waiting_count());
-            whole.push(LinkOutcome { from, to, counters: link.counters(), started, waiting });
+            whole.push(LinkOutcome { from, to, counters: link.counters(), started, waiting, corrupted });
         } else if let Some(last) = whole.last_mut() {
             last.started += link.started_count();
+            last.corrupted += corrupted;
         }
     }
     whole

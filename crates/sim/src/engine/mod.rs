@@ -5,7 +5,9 @@
 //! nothing is left of a queue of events. What a window sends arrives after it. The outcome is that of
 //! the events in the order of their times, whatever the order of nodes in a window, and however many threads share them.
 
+mod accelerator;
 mod buffers;
+mod corruption;
 mod gather;
 mod pace;
 mod shard;
@@ -22,13 +24,14 @@ use crate::link::LinkCounters;
 use crate::scenario::JobInfo;
 use crate::transport::Transport;
 use crate::workload::Source;
+pub use accelerator::{Accelerators, connect_accelerators};
 pub use buffers::{Memory, Pause};
 use pace::{Attendance, Pace};
 use shard::{Post, Shard};
 
 /// Longer windows gain nothing, and times within one must be short numbers.
 const WINDOW_PS_MAX: u64 = 10_000_000;
-/// Windows between two reports of progress.
+/// Windows between two reports of progress, and two checks.
 const REPORT_WINDOWS: u64 = 1024;
 
 /// What is simulated.
@@ -45,8 +48,12 @@ pub struct Plan {
     pub programs: Vec<Programs>,
     /// What the queues of each switch share; without, each has its link's limit for itself.
     pub memory: Option<Memory>,
+    /// What paced programs are slowed down by, at switches with a link to themselves ([`connect_accelerators`]).
+    pub accelerators: Option<Accelerators>,
     /// What jobs are called, by number; for tables only.
     pub jobs: Vec<JobInfo>,
+    /// Decides which packets are corrupted.
+    pub seed: u64,
     /// Simulated time.
     pub duration_ps: u64,
     /// Time between two notes of how far hosts and ranks are; `u64::MAX` for none.
@@ -66,6 +73,15 @@ pub struct LinkOutcome {
     pub started: u64,
     /// Packets that waited.
     pub waiting: u64,
+    /// Packets that arrived damaged.
+    pub corrupted: u64,
+}
+
+impl LinkOutcome {
+    /// Whether it is the way into a switch's own accelerator, and its queue that one's buffer.
+    pub fn is_accelerator(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 /// What became of packets at a switch beside its queues.
@@ -125,10 +141,10 @@ pub struct Outcome {
 impl Outcome {
     /// Packets times links that they were sent over.
     pub fn packet_hops(&self) -> u64 {
-        self.links.iter().map(|link| link.counters.sent).sum()
+        self.links.iter().filter(|link| !link.is_accelerator()).map(|link| link.counters.sent).sum()
     }
 
-    /// At each switch, what has come in has gone out, waits, was dropped, or was taken by a program.
+    /// At each switch, what has come in whole has gone out, waits, was dropped, or was taken by a program.
     ///
     /// # Errors
     /// The first switch where packets are not accounted for: a bug of the simulator or of a program.
@@ -136,7 +152,8 @@ impl Outcome {
         let hosts = self.hosts.len();
         let mut balance = vec![0i128; hosts + self.switches.len()];
         for link in &self.links {
-            balance[link.to as usize] += i128::from(link.counters.sent) - i128::from(link.started);
+            balance[link.to as usize] +=
+                i128::from(link.counters.sent) - i128::from(link.started) - i128::from(link.corrupted);
             balance[link.from as usize] -=
                 i128::from(link.counters.sent) + i128::from(link.counters.dropped) + i128::from(link.waiting);
         }
@@ -165,7 +182,8 @@ impl Outcome {
         });
         let switches = self.switches.iter().filter(|switch| switch.taken + switch.emitted > 0);
         let switches = switches.flat_map(|switch| [switch.taken, switch.emitted, switch.pauses]);
-        let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches);
+        let corrupted = self.links.iter().map(|link| link.corrupted).filter(|&count| count > 0);
+        let words = flows.chain(links).chain(hosts).chain(iterations).chain(switches).chain(corrupted);
         let bytes = words.flat_map(u64::to_le_bytes);
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
@@ -255,7 +273,7 @@ impl Work<'_> {
             let has_posted = self.post(&mut shard, parity);
             let mut next_ps = if has_posted || shard.is_busy() { end_ps } else { shard.wake_ps().max(end_ps) };
             windows += 1;
-            if windows.is_multiple_of(REPORT_WINDOWS) && !report(end_ps) {
+            if windows.is_multiple_of(REPORT_WINDOWS) && !(shard.check(end_ps) && report(end_ps)) {
                 next_ps = Pace::STOP;
             }
             next_ps = self.pace.agree(self.index, parity, next_ps);

@@ -1,7 +1,9 @@
 //! Hosts, switches, cables, and which ports lead where.
 
+mod parts;
 mod shapes;
 
+pub use parts::divide;
 pub use shapes::{Links, dumbbell, fat_tree, leaf_spine, star};
 
 use anyhow::{Context, ensure};
@@ -29,6 +31,8 @@ pub struct Fabric {
     pub cables: Vec<Cable>,
     /// For each node, a part of the network with few cables to others: what threads divide among them.
     pub part_of: Vec<u32>,
+    /// What nodes are called, by node; empty where they only have numbers.
+    pub names: Vec<String>,
 }
 
 /// One port.
@@ -58,8 +62,11 @@ pub struct SwitchRoutes {
     pub by_rack: Vec<Route>,
     /// Port numbers; racks with the same ports share them.
     pub choices: Vec<u16>,
-    /// Hops from the nearest host: switches of different tiers choose by different bits of the hash.
+    /// Switches on the way to the nearest host.
     pub tier: u32,
+    /// Which bits of the hash it chooses by. Neighbours choose by different ones: with the same, a flow that comes to the second
+    /// would always find the same of its ways, and the others would be empty.
+    pub rotation: u32,
 }
 
 impl SwitchRoutes {
@@ -82,16 +89,18 @@ impl SwitchRoutes {
 /// The port by which a switch with these routes sends a packet on; the directory is that of the whole network.
 #[inline]
 pub fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packet) -> usize {
-    const TIER_BITS: u32 = 5;
     let destination = usize::from(packet.destination);
     let route = routes.by_rack[usize::from(directory.rack_of[destination])];
     if route.count == 0 {
         return usize::from(directory.port_of[destination]);
     }
-    let hash = packet.hash.rotate_left(TIER_BITS * routes.tier);
+    let hash = packet.hash.rotate_left(routes.rotation);
     let choice = (u32::from(hash) * u32::from(route.count)) >> u16::BITS;
     usize::from(routes.choices[usize::from(route.first) + choice as usize])
 }
+
+/// Bits of a hash that one choice takes: ways are seldom more than 32.
+const CHOICE_BITS: u32 = 5;
 
 /// Shortest paths, all of equal length at once (ECMP).
 #[derive(Clone, Debug, Default)]
@@ -105,9 +114,29 @@ pub struct Routes {
 }
 
 impl Fabric {
+    /// What a node is called.
+    pub fn name(&self, node: u32) -> String {
+        match (self.names.get(node as usize), node.checked_sub(self.host_count)) {
+            (Some(name), _) => name.clone(),
+            (None, None) => format!("host{node}"),
+            (None, Some(switch)) => format!("switch{switch}"),
+        }
+    }
+
     /// Nodes of both kinds.
     pub fn node_count(&self) -> u32 {
         self.host_count + self.switch_count
+    }
+
+    /// By host, the rate of its link; 0 if it has none.
+    pub fn access_bps(&self) -> Vec<u64> {
+        let mut rates = vec![0; self.host_count as usize];
+        for (end, link) in self.cables.iter().flat_map(|cable| cable.ends.into_iter().zip(cable.links)) {
+            if let Some(rate) = rates.get_mut(end as usize) {
+                *rate = link.rate_bps;
+            }
+        }
+        rates
     }
 
     /// The ports of every node.
@@ -134,9 +163,10 @@ impl Fabric {
         let mut rack_switches: Vec<u32> = Vec::new();
         let mut routes = Routes::default();
         for (host, own) in ports[..host_count].iter().enumerate() {
-            ensure!(own.len() == 1, "host {host} has {} cables: it needs exactly one", own.len());
+            let name = || self.name(host as u32);
+            ensure!(own.len() == 1, "{} has {} links: it needs exactly one", name(), own.len());
             let switch = own[0].neighbour;
-            ensure!(switch >= self.host_count, "host {host} is connected to a host: connect it to a switch");
+            ensure!(switch >= self.host_count, "{} is connected to a host: connect it to a switch", name());
             let rack = rack_switches.iter().rposition(|&other| other == switch).unwrap_or_else(|| {
                 rack_switches.push(switch);
                 rack_switches.len() - 1
@@ -149,7 +179,22 @@ impl Fabric {
         for &rack_switch in &rack_switches {
             self.add_rack(rack_switch, &ports, &mut routes)?;
         }
+        self.choose_rotations(&ports, &mut routes);
         Ok(routes)
+    }
+
+    /// By tier, as far as tiers differ; of neighbours in one tier, the later one takes what no neighbour has.
+    fn choose_rotations(&self, ports: &[Vec<Port>], routes: &mut Routes) {
+        for index in 0..routes.switches.len() {
+            let neighbours = ports[self.host_count as usize + index].iter();
+            let known = neighbours.filter_map(|port| port.neighbour.checked_sub(self.host_count));
+            let earlier = known.filter(|&other| (other as usize) < index);
+            let taken: Vec<u32> = earlier.map(|other| routes.switches[other as usize].rotation).collect();
+            let tier = routes.switches[index].tier;
+            let mut candidates = (tier..tier + u16::BITS).map(|step| CHOICE_BITS * step % u16::BITS);
+            let free = candidates.find(|rotation| !taken.contains(rotation));
+            routes.switches[index].rotation = free.unwrap_or(CHOICE_BITS * tier % u16::BITS);
+        }
     }
 
     /// Breadth first from a rack's switch.
@@ -159,7 +204,7 @@ impl Fabric {
         for (index, switch) in routes.switches.iter_mut().enumerate() {
             let node = host_count + index;
             let own = distances[node];
-            ensure!(own != u32::MAX, "switch {index} cannot reach switch {}", rack_switch as usize - host_count);
+            ensure!(own != u32::MAX, "{} cannot reach {}", self.name(node as u32), self.name(rack_switch));
             let is_nearer = |port: &Port| {
                 distances[port.neighbour as usize] != u32::MAX
                     && distances[port.neighbour as usize] + 1 == own
@@ -168,9 +213,11 @@ impl Fabric {
             let nearer = ports[node].iter().enumerate().filter(|(_, port)| is_nearer(port));
             let nearer: Vec<u16> = nearer.map(|(port, _)| port as u16).collect();
             let route = switch.route_over(&nearer);
-            switch
-                .by_rack
-                .push(route.with_context(|| format!("switch {index} has too many different sets of equal ports"))?);
+            switch.by_rack.push(
+                route.with_context(|| {
+                    format!("{} has too many different sets of equal ports", self.name(node as u32))
+                })?,
+            );
             switch.tier = if switch.by_rack.len() == 1 { own } else { switch.tier.min(own) };
         }
         Ok(())

@@ -67,6 +67,7 @@ pub fn fat_tree(k: u32, links: Links) -> anyhow::Result<Fabric> {
         switch_count: k * k + half * half,
         cables,
         part_of: hosts.chain(switches).chain(cores).collect(),
+        names: Vec::new(),
     })
 }
 
@@ -90,6 +91,7 @@ pub fn leaf_spine(leaves: u32, spines: u32, hosts_per_leaf: u32, links: Links) -
         switch_count: leaves + spines,
         cables: hosts.chain(up).collect(),
         part_of: parts.chain(0..leaves).chain((0..spines).map(|index| index % leaves)).collect(),
+        names: Vec::new(),
     })
 }
 
@@ -100,7 +102,7 @@ pub fn leaf_spine(leaves: u32, spines: u32, hosts_per_leaf: u32, links: Links) -
 pub fn star(hosts: u32, links: Links) -> anyhow::Result<Fabric> {
     ensure!((2..=1 << 16).contains(&hosts), "hosts = {hosts}: a star has from 2 to 65,536");
     let cables = (0..hosts).map(|host| links.to_host(host, hosts)).collect();
-    Ok(Fabric { host_count: hosts, switch_count: 1, cables, part_of: vec![0; hosts as usize + 1] })
+    Ok(Fabric { host_count: hosts, switch_count: 1, cables, part_of: vec![0; hosts as usize + 1], names: Vec::new() })
 }
 
 /// Two switches with hosts on both sides, and one cable between them.
@@ -113,5 +115,6 @@ pub fn dumbbell(left: u32, right: u32, links: Links) -> anyhow::Result<Fabric> {
     let side = |host: u32| u32::from(host >= left);
     let mut cables: Vec<Cable> = (0..host_count).map(|host| links.to_host(host, host_count + side(host))).collect();
     cables.push(links.between(host_count, host_count + 1));
-    Ok(Fabric { host_count, switch_count: 2, cables, part_of: (0..host_count).map(side).chain([0, 1]).collect() })
+    let part_of = (0..host_count).map(side).chain([0, 1]).collect();
+    Ok(Fabric { host_count, switch_count: 2, cables, part_of, names: Vec::new() })
 }

@@ -1,8 +1,13 @@
 use super::*;
 
 fn links() -> Links {
-    let link =
-        LinkConfig { rate_bps: 10_000_000_000, delay_ps: 1_000_000, queue_bytes_max: 100_000, mark_bytes: 50_000 };
+    let link = LinkConfig {
+        rate_bps: 10_000_000_000,
+        delay_ps: 1_000_000,
+        queue_bytes_max: 100_000,
+        mark_bytes: 50_000,
+        corruption: 0.0,
+    };
     Links { host: link, access: link, core: link }
 }
 

@@ -11,7 +11,7 @@ use fanin_protocol::atp::{
 use fanin_protocol::stream::Submission;
 use fanin_protocol::time::{Span, Time};
 use fanin_wire::Accumulator;
-use fanin_wire::atp::LEVEL_COUNT_MAX;
+use fanin_wire::atp::{Header, Kind, LEVEL_COUNT_MAX};
 use fanin_wire::generated::{ATP_FAN_IN_MAX, ATP_HEADER_BYTES};
 use serde::Deserialize;
 
@@ -102,6 +102,22 @@ pub struct Part {
     pub level: u8,
     /// By child, a host that is it or behind it.
     pub children: Vec<u16>,
+}
+
+impl Part {
+    /// Whether a datagram is for this switch, and does not only come by on the way between another rack and the server: what goes up says at
+    /// which level, what comes down goes to one of the switch's children.
+    fn takes(&self, arrival: &Arrival, server: u16) -> bool {
+        if arrival.destination != server {
+            return self.children.contains(&arrival.destination);
+        }
+        // What cannot be read is refused by the switch.
+        Header::parse(arrival.datagram).map_or(true, |(header, _)| header.level == self.level || !is_upward(&header))
+    }
+}
+
+fn is_upward(header: &Header) -> bool {
+    matches!(header.kind, Kind::Fragment | Kind::Probe)
 }
 
 /// A job's tree, and the switches in it.
@@ -376,6 +392,11 @@ impl Program for Shared {
         let Some((settings, part)) = self.jobs.get(&arrival.group) else {
             return outbox.fail(format!("no ATP job has group {}", arrival.group));
         };
+        if !part.takes(arrival, settings.server) {
+            outbox.space()[..arrival.datagram.len()].copy_from_slice(arrival.datagram);
+            let length = arrival.datagram.len();
+            return outbox.route(&[arrival.destination], length, &settings.wire(length));
+        }
         let waiting = outbox.waiting_bytes_towards(settings.server, arrival.group);
         let context = Context { now: arrival.now, egress_queue_bytes: waiting.min(u32::MAX.into()) as u32 };
         match self.switch.process(&context, arrival.datagram, outbox.space()) {

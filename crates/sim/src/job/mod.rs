@@ -8,12 +8,14 @@
 //! | [`aggregation`] | the face of protocols that aggregate: endpoints at hosts, programs at switches |
 //! | [`switchml`], [`atp`] | their values behind that face |
 //! | [`panama`] | PANAMA's values behind it, on the trees of its controller |
+//! | [`ideal`] | how long gradients take on a network of their own |
 //! | [`model`] | gradients and computing times of published models |
 //! | [`placement`] | which hosts a job gets |
 //! | [`tree`] | switches between the ranks of a job |
 
 pub mod aggregation;
 pub mod atp;
+pub mod ideal;
 pub mod model;
 pub mod panama;
 pub mod placement;

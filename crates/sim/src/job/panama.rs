@@ -177,7 +177,7 @@ impl Network {
                 of_job.insert((tree.job_id, tree.tree), (*group, *settings));
             }
             let groups: Vec<u32> = trees.iter().map(|(_, group, _)| *group).collect();
-            programs[number as usize].add(Box::new(Accelerator { switch, trees: of_job }), groups);
+            programs[number as usize].add(Box::new(Accelerator { switch, memory_packets, trees: of_job }), groups);
         }
         Ok(())
     }
@@ -231,6 +231,7 @@ fn as_tree(fabric: &Fabric, plan: &TreePlan, hosts: &[u16]) -> Tree {
 /// The program of a switch.
 struct Accelerator {
     switch: Switch<Floats>,
+    memory_packets: u32,
     /// By job and tree.
     trees: BTreeMap<(u32, u8), (u32, Settings)>,
 }
@@ -271,6 +272,15 @@ impl Program for Accelerator {
             self.follow(&verdict, outbox);
             next = self.switch.proceed(outbox.space());
         }
+    }
+
+    fn is_paced(&self) -> bool {
+        true
+    }
+
+    fn check(&self) -> Option<String> {
+        let (used, most) = (self.switch.packet_count(), self.memory_packets);
+        (used > most).then(|| format!("{used} packets in an accelerator's memory, which has room for {most}"))
     }
 }
 

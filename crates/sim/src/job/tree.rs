@@ -28,26 +28,6 @@ pub struct Tree {
     pub number_of_rank: Vec<u16>,
 }
 
-impl Tree {
-    /// Links from the ranks farthest from the root to the root.
-    pub fn height(&self) -> u32 {
-        let mut heights = vec![1; self.nodes.len()];
-        // Parents come before their children when read from the end.
-        for place in (0..self.nodes.len()).rev() {
-            if let Some(parent) = self.parent_of(place) {
-                heights[place] = heights[parent] + 1;
-            }
-        }
-        heights.into_iter().max().unwrap_or(0)
-    }
-
-    /// The next switch on the way of the node's first rank: ways pass nodes in their order.
-    fn parent_of(&self, place: usize) -> Option<usize> {
-        let rank = self.nodes[place].child_of_rank.iter().position(Option::is_some)?;
-        (place + 1..self.nodes.len()).find(|&other| self.nodes[other].child_of_rank[rank].is_some())
-    }
-}
-
 /// Finds trees in a fabric.
 #[derive(Debug)]
 pub struct Planner<'a> {
@@ -158,7 +138,7 @@ mod tests {
     use crate::link::LinkConfig;
 
     fn fabric() -> Fabric {
-        let link = LinkConfig { rate_bps: 1, delay_ps: 1, queue_bytes_max: 1, mark_bytes: 1 };
+        let link = LinkConfig { rate_bps: 1, delay_ps: 1, queue_bytes_max: 1, mark_bytes: 1, corruption: 0.0 };
         fat_tree(4, Links { host: link, access: link, core: link }).unwrap()
     }
 

@@ -10,7 +10,13 @@ const TRANSMISSION_PS: u64 = 1_000_000;
 const DELAY_PS: u64 = 2_000_000;
 
 fn class(queue_bytes_max: u64, mark_bytes: u64) -> Class {
-    Class::new(&LinkConfig { rate_bps: 10_000_000_000, delay_ps: DELAY_PS, queue_bytes_max, mark_bytes })
+    Class::new(&LinkConfig {
+        rate_bps: 10_000_000_000,
+        delay_ps: DELAY_PS,
+        queue_bytes_max,
+        mark_bytes,
+        corruption: 0.0,
+    })
 }
 
 fn packet(number: u32) -> Packet {

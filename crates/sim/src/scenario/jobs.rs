@@ -11,10 +11,11 @@ use serde::Serialize;
 use super::CongestionName;
 use super::section::{Drawn, JobSection, Scheme, TreeChoice};
 use crate::engine::Plan;
+use crate::fabric::Fabric;
 use crate::job::aggregation::{Endpoint, Programs};
 use crate::job::placement::Placer;
 use crate::job::tree::{Planner, Tree, draw_roots};
-use crate::job::{Rank, Ring, Rounds, Work, atp, panama, switchml};
+use crate::job::{Rank, Ring, Rounds, Work, atp, ideal, panama, switchml};
 use crate::transport::Transport;
 
 /// Apart from that of traffic, so that jobs leave traffic as it is.
@@ -56,22 +57,13 @@ pub struct Installer<'a> {
     sections: &'a [JobSection],
     mtu_bytes: u16,
     transport: Transport,
-    access_bps: u64,
-    delay_ps: u64,
     atp: atp::Section,
 }
 
 impl<'a> Installer<'a> {
-    /// For a scenario's jobs. Rate and delay are those of hosts' links.
-    pub fn new(
-        sections: &'a [JobSection],
-        mtu_bytes: u16,
-        transport: Transport,
-        access_bps: u64,
-        delay_ps: u64,
-        atp: atp::Section,
-    ) -> Installer<'a> {
-        Installer { sections, mtu_bytes, transport, access_bps, delay_ps, atp }
+    /// For a scenario's jobs.
+    pub fn new(sections: &'a [JobSection], mtu_bytes: u16, transport: Transport, atp: atp::Section) -> Installer<'a> {
+        Installer { sections, mtu_bytes, transport, atp }
     }
 
     /// Adds all jobs to a plan.
@@ -177,8 +169,8 @@ impl<'a> Installer<'a> {
         };
         info.trees = trees.len() as u32;
         let works = match info.scheme {
-            Scheme::Ideal => self.ideal(section, &info, &trees)?,
-            Scheme::Ring => self.ring(section, &info, plan.duration_ps, &mut random)?,
+            Scheme::Ideal => self.ideal(section, &info, &trees, &plan.fabric)?,
+            Scheme::Ring => self.ring(section, &info, plan, &mut random)?,
             Scheme::Atp => unreachable!("has a way of its own, because switches share slots"),
             Scheme::Panama => unreachable!("has a way of its own, because jobs share accelerators"),
             Scheme::Switchml => self.switchml(section, &info, number, *group, &trees, &mut plan.programs)?,
@@ -235,12 +227,15 @@ impl<'a> Installer<'a> {
     }
 
     /// As long as the packets of an otherwise idle tree take from the first bit to the last.
-    fn ideal(&self, section: &JobSection, info: &JobInfo, trees: &[Tree]) -> anyhow::Result<Vec<Work>> {
+    fn ideal(
+        &self,
+        section: &JobSection,
+        info: &JobInfo,
+        trees: &[Tree],
+        fabric: &Fabric,
+    ) -> anyhow::Result<Vec<Work>> {
         let packets = self.packets(section, info.bucket_bytes(), HEADER_BYTES)?;
-        let packet_ps = u128::from(packets.bytes[0]) * 8_000_000_000_000 / u128::from(self.access_bps);
-        let links = 2 * trees.iter().map(Tree::height).max().unwrap_or(1);
-        let transmissions = u128::from(packets.count) + u128::from(links) - 1;
-        let communication_ps = packet_ps * transmissions + u128::from(self.delay_ps) * u128::from(links);
+        let communication_ps = ideal::passage_ps(fabric, trees, packets.count, packets.bytes[0]);
         let communication_ps = u64::try_from(communication_ps).context("gradients that take years to send")?;
         Ok(info.hosts.iter().map(|_| Work::Ideal { communication_ps }).collect())
     }
@@ -249,7 +244,7 @@ impl<'a> Installer<'a> {
         &self,
         section: &JobSection,
         info: &JobInfo,
-        duration_ps: u64,
+        plan: &Plan,
         random: &mut Random,
     ) -> anyhow::Result<Vec<Work>> {
         let uses_marks = self.transport.congestion.uses_marks();
@@ -258,7 +253,8 @@ impl<'a> Installer<'a> {
             "congestion = \"dctcp\": only where [transport] has it too"
         );
         let workers = info.hosts.len();
-        let sendable = u128::from(self.access_bps) * u128::from(duration_ps) / 8_000_000_000_000;
+        let fastest_bps = plan.fabric.access_bps().into_iter().max().unwrap_or(0);
+        let sendable = u128::from(fastest_bps) * u128::from(plan.duration_ps) / 8_000_000_000_000;
         let segments = sendable / u128::from(self.transport.segment_bytes).max(1);
         ensure!(segments < u128::from(u32::MAX), "a rank could send more than 2^32 segments: shorten the run");
         let work = |rank: usize| {

@@ -2,19 +2,21 @@
 
 mod jobs;
 mod section;
+mod topology;
 mod traffic;
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use crate::engine::{Memory, Pause, Plan};
-use crate::fabric::{self, Fabric, Links};
+use crate::engine::{self, Accelerators, Memory, Pause, Plan};
+use crate::fabric::{Fabric, Links};
 use crate::job::atp;
 use crate::link::LinkConfig;
 use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
 pub use jobs::JobInfo;
 pub use section::{JobSection, Models, Range, Scheme, TreeChoice};
+pub use topology::{LinkSection, Names, Topology};
 pub use traffic::Traffic;
 
 const PS_PER_US: f64 = 1e6;
@@ -51,44 +53,15 @@ pub struct Scenario {
     /// What hosts send.
     #[serde(default)]
     pub traffic: Vec<Traffic>,
+    /// What PANAMA jobs have in common.
+    #[serde(default)]
+    pub panama: PanamaSection,
     /// What ATP jobs have in common.
     #[serde(default)]
     pub atp: atp::Section,
     /// Training jobs.
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobSection>,
-}
-
-/// `[topology]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "shape", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Topology {
-    /// Three tiers of switches with k ports: k³/4 hosts.
-    FatTree {
-        /// Ports of a switch.
-        k: u32,
-    },
-    /// Two tiers.
-    LeafSpine {
-        /// Switches with hosts.
-        leaves: u32,
-        /// Switches between them.
-        spines: u32,
-        /// Hosts at each leaf.
-        hosts_per_leaf: u32,
-    },
-    /// One switch.
-    Star {
-        /// Hosts.
-        hosts: u32,
-    },
-    /// Two switches and one link between them.
-    Dumbbell {
-        /// Hosts on one side.
-        left: u32,
-        /// Hosts on the other.
-        right: u32,
-    },
 }
 
 /// `[links]`.
@@ -105,12 +78,21 @@ pub struct LinksSection {
     pub queue_kib: u64,
     /// From this length on, a switch port's queue marks.
     pub mark_bytes: u64,
+    /// Chance of a packet to be damaged on a link, and thrown away where it arrives.
+    pub corruption: f64,
 }
 
 impl Default for LinksSection {
     fn default() -> Self {
         // 85 packets, as PANAMA §7 has it.
-        LinksSection { gbps: 10.0, core_gbps: None, delay_us: 1.0, queue_kib: 1024, mark_bytes: 85 * 1500 }
+        LinksSection {
+            gbps: 10.0,
+            core_gbps: None,
+            delay_us: 1.0,
+            queue_kib: 1024,
+            mark_bytes: 85 * 1500,
+            corruption: 0.0,
+        }
     }
 }
 
@@ -135,33 +117,72 @@ fn share() -> f64 {
 }
 
 impl SwitchesSection {
-    /// For a network of these links, with packets of up to so many bytes.
-    fn build(&self, links: &LinksSection, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
+    /// For a network, with packets of up to so many bytes.
+    fn build(&self, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
         ensure!(self.share > 0.0 && self.share <= 1024.0, "share = {}: above 0, at most 1024", self.share);
-        let bytes = self.buffer_kib * 1024;
+        let bytes = self.buffer_kib.saturating_mul(1024);
         ensure!(bytes >= packet_bytes, "buffer_kib = {}: room for a packet at least", self.buffer_kib);
         if !self.pause {
             ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with pause = true");
             return Ok(Memory { bytes, share: self.share, pause: None });
         }
-        let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
-        let gbps = links.gbps.max(links.core_gbps.unwrap_or(links.gbps));
-        // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
-        // there and back.
-        let on_link = (2.0 * links.delay_us * gbps * 1000.0 / 8.0).ceil() as u64;
-        let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
-        let per_port = bytes / port_count;
-        let above_max = per_port.saturating_sub(headroom);
-        let above_bytes = self.pause_above_kib.map_or(above_max, |kib| kib * 1024);
-        ensure!(
-            above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
-            "a switch of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
-             more memory",
-            self.buffer_kib,
-            above_max / 1024
-        );
-        let pause = Pause { above_bytes, below_bytes: above_bytes / 2 };
+        let pause = pause("a switch", bytes, self.pause_above_kib, fabric, packet_bytes)?;
         Ok(Memory { bytes, share: self.share, pause: Some(pause) })
+    }
+}
+
+/// When ports are paused by who has so much memory for all of them.
+fn pause(who: &str, bytes: u64, above_kib: Option<u64>, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Pause> {
+    let port_count = fabric.ports()[fabric.host_count as usize..].iter().map(Vec::len).max().unwrap_or(1) as u64;
+    // What still comes after a pause was decided: a frame under way on each side, the pause frame, and all that is on the link
+    // there and back.
+    let links = fabric.cables.iter().flat_map(|cable| cable.links);
+    let on_link = links.map(|link| link.round_trip_bytes()).max().unwrap_or(0);
+    let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
+    let above_max = (bytes / port_count).saturating_sub(headroom);
+    let above_bytes = above_kib.map_or(above_max, |kib| kib.saturating_mul(1024));
+    ensure!(
+        above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
+        "{who} of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
+         more memory",
+        bytes / 1024,
+        above_max / 1024
+    );
+    Ok(Pause { above_bytes, below_bytes: above_bytes / 2 })
+}
+
+/// `[panama]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PanamaSection {
+    /// What an accelerator takes in, all ports together; without, it is never busy.
+    pub accelerator_gbps: Option<f64>,
+    /// What waits for an accelerator at most, all ports together.
+    pub buffer_kib: u64,
+    /// Stop the sender at a port of which so much waits; without, what leaves room for what is under way.
+    pub pause_above_kib: Option<u64>,
+}
+
+impl Default for PanamaSection {
+    fn default() -> Self {
+        PanamaSection { accelerator_gbps: None, buffer_kib: 1024, pause_above_kib: None }
+    }
+}
+
+impl PanamaSection {
+    fn build(&self, fabric: &Fabric, packet_bytes: u64, pauses: bool) -> anyhow::Result<Option<Accelerators>> {
+        let Some(gbps) = self.accelerator_gbps else {
+            ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with accelerator_gbps");
+            return Ok(None);
+        };
+        within("accelerator_gbps", gbps, 0.001, 1e6)?;
+        ensure!(
+            !pauses,
+            "accelerator_gbps: not beside [switches] pause = true, whose pauses would be mixed up with these"
+        );
+        let bytes = self.buffer_kib.saturating_mul(1024);
+        let pause = pause("an accelerator", bytes, self.pause_above_kib, fabric, packet_bytes)?;
+        Ok(Some(Accelerators { rate_bps: bits(gbps), memory: Memory { bytes, share: 1.0, pause: Some(pause) } }))
     }
 }
 
@@ -233,22 +254,33 @@ impl Scenario {
     /// # Errors
     /// For shapes and traffic that cannot be.
     pub fn plan(&self) -> anyhow::Result<Plan> {
-        let links = self.links.build().context("[links]")?;
-        let fabric = self.topology.build(links).context("[topology]")?;
+        let fabric = self.topology.build(&self.links)?;
         let transport = self.transport.build().context("[transport]")?;
         let duration_ps = (self.duration_ms * 1000.0 * PS_PER_US) as u64;
-        let access_bps = bits(self.links.gbps);
-        let sources = traffic::sources(&self.traffic, self.seed, fabric.host_count, access_bps, duration_ps)?;
+        let sources = traffic::sources(&self.traffic, self.seed, &fabric.access_bps(), duration_ps)?;
         let (ranks, programs, jobs) = Default::default();
         let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
-        let memory = self.switches.as_ref().map(|section| section.build(&self.links, &fabric, packet_bytes));
+        let memory = self.switches.as_ref().map(|section| section.build(&fabric, packet_bytes));
         let memory = memory.transpose().context("[switches]")?;
+        let pauses = self.switches.as_ref().is_some_and(|section| section.pause);
+        let accelerators = self.panama.build(&fabric, packet_bytes, pauses).context("[panama]")?;
         let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
-        let mut plan = Plan { fabric, transport, sources, ranks, programs, memory, jobs, duration_ps, sample_ps };
-        let delay_ps = (self.links.delay_us * PS_PER_US) as u64;
-        let installer =
-            jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, access_bps, delay_ps, self.atp);
+        let mut plan = Plan {
+            fabric,
+            transport,
+            sources,
+            ranks,
+            programs,
+            memory,
+            accelerators,
+            jobs,
+            seed: self.seed,
+            duration_ps,
+            sample_ps,
+        };
+        let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, self.atp);
         installer.install(self.seed, &mut plan)?;
+        engine::connect_accelerators(&mut plan);
         Ok(plan)
     }
 
@@ -264,13 +296,7 @@ impl Scenario {
         positive("duration_ms", self.duration_ms)?;
         ensure!(self.duration_ms <= 3.6e6, "duration_ms = {}: an hour at most", self.duration_ms);
         ensure!(self.samples <= 10_000, "samples = {}: at most 10,000", self.samples);
-        let within = |name: &str, value: f64, low: f64, high: f64| {
-            ensure!(value >= low && value <= high, "{name} = {value}: from {low} to {high}");
-            Ok(())
-        };
-        within("links.gbps", self.links.gbps, 0.001, 10_000.0)?;
-        within("links.core_gbps", self.links.core_gbps.unwrap_or(self.links.gbps), 0.001, 10_000.0)?;
-        within("links.delay_us", self.links.delay_us, 0.01, 1e6)?;
+        self.links.check("links.")?;
         within("transport.timeout_initial_us", self.transport.timeout_initial_us, 1.0, 1e8)?;
         within("transport.timeout_min_us", self.transport.timeout_min_us, 1.0, 1e8)?;
         self.atp.check().context("[atp]")?;
@@ -282,11 +308,24 @@ impl Scenario {
     }
 }
 
+fn within(name: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
+    ensure!(value >= low && value <= high, "{name} = {value}: from {low} to {high}");
+    Ok(())
+}
+
 fn bits(gbps: f64) -> u64 {
     (gbps * 1e9) as u64
 }
 
 impl LinksSection {
+    /// Finds what is out of bounds; names are those of the keys after `prefix`.
+    fn check(&self, prefix: &str) -> anyhow::Result<()> {
+        within(&format!("{prefix}gbps"), self.gbps, 0.001, 10_000.0)?;
+        within(&format!("{prefix}core_gbps"), self.core_gbps.unwrap_or(self.gbps), 0.001, 10_000.0)?;
+        within(&format!("{prefix}delay_us"), self.delay_us, 0.01, 1e6)?;
+        within(&format!("{prefix}corruption"), self.corruption, 0.0, 0.5)
+    }
+
     fn build(&self) -> anyhow::Result<Links> {
         let delay_ps = (self.delay_us * PS_PER_US) as u64;
         ensure!(self.queue_kib > 0, "queue_kib = 0: a queue must hold at least a packet");
@@ -295,23 +334,11 @@ impl LinksSection {
             delay_ps,
             queue_bytes_max: self.queue_kib * 1024,
             mark_bytes: self.mark_bytes,
+            corruption: self.corruption,
         };
         // A host's own queue holds what its windows allow, and marks nothing.
         let host = LinkConfig { queue_bytes_max: u64::MAX, mark_bytes: u64::MAX, ..port(self.gbps) };
         Ok(Links { host, access: port(self.gbps), core: port(self.core_gbps.unwrap_or(self.gbps)) })
-    }
-}
-
-impl Topology {
-    fn build(&self, links: Links) -> anyhow::Result<Fabric> {
-        match *self {
-            Topology::FatTree { k } => fabric::fat_tree(k, links),
-            Topology::LeafSpine { leaves, spines, hosts_per_leaf } => {
-                fabric::leaf_spine(leaves, spines, hosts_per_leaf, links)
-            }
-            Topology::Star { hosts } => fabric::star(hosts, links),
-            Topology::Dumbbell { left, right } => fabric::dumbbell(left, right, links),
-        }
     }
 }
 

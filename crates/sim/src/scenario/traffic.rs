@@ -63,15 +63,9 @@ impl SizesName {
     }
 }
 
-/// Every host's sources.
-pub fn sources(
-    traffic: &[Traffic],
-    seed: u64,
-    host_count: u32,
-    access_bps: u64,
-    end_ps: u64,
-) -> anyhow::Result<Vec<Vec<Source>>> {
-    let mut sources = vec![Vec::new(); host_count as usize];
+/// Every host's sources; `access_bps` are the rates of the hosts' links.
+pub fn sources(traffic: &[Traffic], seed: u64, access_bps: &[u64], end_ps: u64) -> anyhow::Result<Vec<Vec<Source>>> {
+    let mut sources = vec![Vec::new(); access_bps.len()];
     let mut seeds = Random::new(seed);
     for (index, kind) in traffic.iter().enumerate() {
         let mut random = seeds.split();
@@ -85,7 +79,7 @@ fn add(
     kind: &Traffic,
     sources: &mut [Vec<Source>],
     random: &mut Random,
-    access_bps: u64,
+    access_bps: &[u64],
     end_ps: u64,
 ) -> anyhow::Result<()> {
     let host_count = sources.len() as u32;
@@ -93,8 +87,8 @@ fn add(
         Traffic::Poisson { load, sizes } => {
             ensure!(*load > 0.0 && *load <= 1.0, "load = {load}: a share of the link, above 0, at most 1");
             let sizes = sizes.build()?;
-            let gap_mean_ps = sizes.mean_bytes() * 8.0 / (load * access_bps as f64) * 1e12;
-            for (host, own) in sources.iter_mut().enumerate() {
+            for ((host, own), &bps) in sources.iter_mut().enumerate().zip(access_bps) {
+                let gap_mean_ps = sizes.mean_bytes() * 8.0 / (load * bps as f64) * 1e12;
                 let poisson = Poisson::new(host as u16, host_count, sizes.clone(), gap_mean_ps, end_ps, random);
                 own.push(Source::Poisson(Box::new(poisson)));
             }

@@ -108,7 +108,7 @@ pub fn exponential_ps(mean_ps: f64, random: &mut Random) -> u64 {
 }
 
 /// Evenly from (0, 1].
-fn unit(random: &mut Random) -> f64 {
+pub(crate) fn unit(random: &mut Random) -> f64 {
     const STEP: f64 = 1.0 / (1u64 << 53) as f64;
     ((random.bits() >> 11) + 1) as f64 * STEP
 }

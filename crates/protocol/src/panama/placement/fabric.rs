@@ -96,19 +96,43 @@ impl Fabric {
         self.cable_count
     }
 
-    /// The switches of the lowest tier that have all hosts below them, and that tier.
+    /// The switches of the lowest tier that have all hosts below them, and that tier. Where tiers have no common top, as in a ring of
+    /// switches, those from which the farthest host is nearest and, of these, all hosts together, with the first one's tier.
     pub(super) fn roots(&self, hosts: &[u32]) -> Option<(u32, Vec<u32>)> {
         let highest = self.tiers.iter().copied().filter(|&tier| tier != u32::MAX).max()?;
-        (1..=highest).find_map(|tier| {
+        let above_all = (1..=highest).find_map(|tier| {
             let switches = (self.host_count..self.node_count() as u32).filter(|&switch| self.tier(switch) == tier);
             let roots: Vec<u32> = switches.filter(|&switch| self.has_below(switch, hosts)).collect();
             (!roots.is_empty()).then_some((tier, roots))
+        });
+        above_all.or_else(|| {
+            let roots = self.centres(hosts)?;
+            Some((self.tier(*roots.first()?), roots))
         })
+    }
+
+    fn centres(&self, hosts: &[u32]) -> Option<Vec<u32>> {
+        let mut scores = vec![(0u32, 0u64); self.node_count()];
+        for &host in hosts {
+            let rack = self.ports[host as usize][0].neighbour;
+            let (_, above) = self.spread(rack);
+            for (node, score) in (0..).zip(&mut scores).skip(self.host_count as usize) {
+                let distance = distance(&above, rack, node)?;
+                *score = (score.0.max(distance), score.1 + u64::from(distance));
+            }
+        }
+        let switches = self.host_count..self.node_count() as u32;
+        let best = switches.clone().map(|switch| scores[switch as usize]).min()?;
+        Some(switches.filter(|&switch| scores[switch as usize] == best).collect())
     }
 
     /// Cables of the tree from a root down to the hosts, parents before children.
     pub(super) fn branches(&self, root: u32, hosts: &[u32]) -> Vec<Branch> {
-        let (order, above) = self.descend(root);
+        let mut walked = self.descend(root);
+        if !hosts.iter().all(|&host| walked.1[host as usize].is_some()) {
+            walked = self.spread(root);
+        }
+        let (order, above) = walked;
         let mut is_needed = vec![false; self.node_count()];
         hosts.iter().for_each(|&host| is_needed[host as usize] = true);
         for &node in order.iter().rev() {
@@ -128,12 +152,21 @@ impl Fabric {
     /// All nodes below a root in order of their distance, and the cable that leads to each. A root that reaches a switch in two
     /// ways takes the lowest ports.
     fn descend(&self, root: u32) -> (Vec<u32>, Vec<Option<Branch>>) {
+        self.walk(root, |parent, child| self.tier(child) + 1 == self.tier(parent))
+    }
+
+    /// The same over all cables, whatever the tiers: the shortest ways.
+    fn spread(&self, root: u32) -> (Vec<u32>, Vec<Option<Branch>>) {
+        self.walk(root, |parent, child| child != root && !self.is_host(parent))
+    }
+
+    fn walk(&self, root: u32, leads: impl Fn(u32, u32) -> bool) -> (Vec<u32>, Vec<Option<Branch>>) {
         let mut above: Vec<Option<Branch>> = vec![None; self.node_count()];
         let (mut order, mut next) = (vec![root], VecDeque::from([root]));
         while let Some(parent) = next.pop_front() {
             for (parent_port, port) in (0..).zip(&self.ports[parent as usize]) {
                 let child = port.neighbour;
-                if self.tier(child) + 1 == self.tier(parent) && above[child as usize].is_none() {
+                if leads(parent, child) && above[child as usize].is_none() {
                     let Port { port: child_port, cable, .. } = *port;
                     above[child as usize] = Some(Branch { parent, parent_port, child, child_port, cable });
                     order.push(child);
@@ -143,6 +176,16 @@ impl Fabric {
         }
         (order, above)
     }
+}
+
+/// Cables from a node up to the root of what was walked.
+fn distance(above: &[Option<Branch>], root: u32, mut node: u32) -> Option<u32> {
+    let mut distance = 0;
+    while node != root {
+        node = above[node as usize]?.parent;
+        distance += 1;
+    }
+    Some(distance)
 }
 
 fn tiers(host_count: u32, ports: &[Vec<Port>]) -> Vec<u32> {

@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use fanin_wire::generated::{PANAMA_PORT_COUNT_MAX, PANAMA_TREE_COUNT_MAX};
 
@@ -296,7 +297,13 @@ impl Controller {
             (switch, config)
         };
         let mut switches: Vec<(u32, TreeConfig)> = ports.iter().map(config).collect();
-        switches.sort_by_key(|&(switch, _)| (self.fabric.tier(switch), switch));
+        // Parents come before their children.
+        let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
+        for branch in &candidate.branches {
+            let depth = depths.get(&branch.parent).map_or(1, |depth| depth + 1);
+            depths.insert(branch.child, depth);
+        }
+        switches.sort_by_key(|&(switch, _)| (Reverse(depths.get(&switch).copied()), switch));
         self.group_next += 1;
         Ok(TreePlan {
             tree,

@@ -53,6 +53,11 @@ impl Arrivals {
         self.taken.iter_mut()
     }
 
+    /// Leaves out what does not stay.
+    pub fn retain(&mut self, stays: impl FnMut(&Arrival) -> bool) {
+        self.taken.retain(stays);
+    }
+
     pub fn len(&self) -> usize {
         self.taken.len()
     }

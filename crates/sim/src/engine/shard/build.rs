@@ -8,7 +8,9 @@ use super::{
     Arrivals, ELSEWHERE, FarEnd, HostNode, Identity, NodeKind, NodeRef, Ports, Post, Shard, Switch, WORD_BITS,
 };
 use crate::datagrams::Datagrams;
+use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::Buffers;
+use crate::engine::corruption::Corruption;
 use crate::engine::{Plan, SwitchOutcome};
 use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
 use crate::host::Host;
@@ -18,13 +20,13 @@ use crate::link::{Class, Link, LinkConfig};
 /// Divides a plan among threads.
 pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let routes = plan.fabric.routes()?;
-    let ports = plan.fabric.ports();
+    let port_list = plan.fabric.ports();
     let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
     let shard_count = (thread_count.max(1) as u32).min(part_count);
     let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
     let mut ranks = plan.ranks.into_iter();
     for (index, sources) in plan.sources.into_iter().enumerate() {
-        let (shard, ports) = builder.add_node(index as u32, &ports[index]);
+        let (shard, ports) = builder.add_node(index as u32, &port_list[index]);
         let host = Host::new(index as u16, sources, ranks.next().unwrap_or_default());
         let shard = &mut builder.shards[shard];
         shard.nodes.push(NodeRef { ports, kind: NodeKind::Host, index: shard.hosts.len() as u32 });
@@ -34,7 +36,7 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let mut programs = plan.programs.into_iter();
     for index in 0..builder.fabric.switch_count {
         let node = builder.fabric.host_count + index;
-        let (shard, ports) = builder.add_node(node, &ports[node as usize]);
+        let (shard, ports) = builder.add_node(node, &port_list[node as usize]);
         let routes = std::mem::take(&mut builder.switch_routes[index as usize]);
         let shard = &mut builder.shards[shard];
         let index_here = shard.switches.len() as u32;
@@ -45,10 +47,12 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
             routes,
             programs: programs.next().unwrap_or_default(),
             buffers: plan.memory.map(|memory| Buffers::new(memory, ports.count as usize)),
+            accelerator: Accelerator::at(node, &port_list[node as usize], plan.accelerators.as_ref()).map(Box::new),
             outcome: SwitchOutcome::default(),
             failure: None,
         });
     }
+    builder.add_corruption(plan.seed);
     builder.order_nodes();
     Ok(builder.shards)
 }
@@ -78,6 +82,7 @@ impl Builder {
             ends: Vec::new(),
             classes: classes.iter().map(Class::new).collect(),
             identities: Vec::new(),
+            corruption: Vec::new(),
             inlets: Vec::new(),
             outlets: Vec::new(),
             arriving: Vec::new(),
@@ -85,6 +90,7 @@ impl Builder {
             nodes: Vec::new(),
             wake_ps: Vec::new(),
             end_ps: 0,
+            failure: None,
             hosts: Vec::new(),
             switches: Vec::new(),
             directory: Arc::clone(&directory),
@@ -118,6 +124,21 @@ impl Builder {
                     (fabric.part_of[(host_count + switch.index) as usize], 1 + switch.routes.tier, node.index)
                 }
             });
+        }
+    }
+
+    /// At the receiving half of each link that has any.
+    fn add_corruption(&mut self, seed: u64) {
+        if self.classes.iter().all(|class| class.corruption == 0.0) {
+            return;
+        }
+        for shard in &mut self.shards {
+            let of_link = |(link, identity): (&Link, &Identity)| {
+                let chance = self.classes[usize::from(link.class)].corruption;
+                let is_here = link.far_word != ELSEWHERE;
+                (is_here && chance > 0.0).then(|| Corruption::new(seed, identity.place, chance))
+            };
+            shard.corruption = shard.links.iter().zip(&shard.identities).map(of_link).collect();
         }
     }
 

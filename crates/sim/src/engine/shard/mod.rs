@@ -2,13 +2,16 @@
 
 mod arrivals;
 mod build;
+mod check;
 mod switch;
 
 use std::sync::Arc;
 
 use crate::datagrams::{DatagramId, Datagrams};
 use crate::engine::SwitchOutcome;
+use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::Buffers;
+use crate::engine::corruption::Corruption;
 use crate::fabric::{Routes, SwitchRoutes, next_hop};
 use crate::host::{Host, Uplink};
 use crate::job::aggregation::Programs;
@@ -96,6 +99,8 @@ struct Switch {
     routes: SwitchRoutes,
     programs: Programs,
     buffers: Option<Buffers>,
+    /// In a box: few have one, and all are passed over window by window.
+    accelerator: Option<Box<Accelerator>>,
     outcome: SwitchOutcome,
     failure: Option<String>,
 }
@@ -139,6 +144,8 @@ pub struct Shard {
     ends: Vec<Option<FarEnd>>,
     classes: Vec<Class>,
     identities: Vec<Identity>,
+    /// By link, of those that end here and lose packets; empty where none does.
+    corruption: Vec<Option<Corruption>>,
     inlets: Vec<u32>,
     outlets: Vec<u32>,
     /// By port, whether packets are on the way to it.
@@ -152,6 +159,8 @@ pub struct Shard {
     wake_ps: Vec<u64>,
     /// Of the last window.
     end_ps: u64,
+    /// What a check has found.
+    failure: Option<String>,
     hosts: Vec<HostNode>,
     switches: Vec<Switch>,
     directory: Arc<Routes>,
@@ -164,7 +173,10 @@ pub struct Shard {
 
 /// What is to be told of a shard at the end.
 pub struct Parts {
-    pub links: Vec<(Identity, Link)>,
+    /// What a check has found.
+    pub failure: Option<String>,
+    /// With how many of its packets arrived damaged here.
+    pub links: Vec<(Identity, Link, u64)>,
     pub hosts: Vec<Host>,
     /// By number, and why a program could not go on.
     pub switches: Vec<(u32, SwitchOutcome, Option<String>)>,
@@ -232,8 +244,14 @@ impl Shard {
             link.start_until(&self.classes[usize::from(link.class)], self.end_ps.saturating_sub(1));
         }
         let switches = self.switches.into_iter().map(|switch| (switch.index, switch.outcome, switch.failure));
+        let mut corrupted: Vec<u64> = vec![0; self.links.len()];
+        for (lost, corruption) in corrupted.iter_mut().zip(&self.corruption) {
+            *lost = corruption.as_ref().map_or(0, Corruption::lost);
+        }
+        let links = self.identities.into_iter().zip(self.links).zip(corrupted);
         Parts {
-            links: self.identities.into_iter().zip(self.links).collect(),
+            failure: self.failure,
+            links: links.map(|((identity, link), corrupted)| (identity, link, corrupted)).collect(),
             hosts: self.hosts.into_iter().map(|node| node.host).collect(),
             switches: switches.collect(),
         }
@@ -258,6 +276,9 @@ impl Shard {
         self.hand_over(ports, end_ps);
         if self.switches[index].buffers.is_some() {
             self.end_pauses(index, end_ps);
+        }
+        if self.switches[index].accelerator.is_some() {
+            self.end_accelerator_pauses(index, end_ps);
         }
     }
 
@@ -303,7 +324,12 @@ impl Shard {
             .unwrap_or_else(|_| unreachable!("the two directions of a cable are two links"));
         let class = &self.classes[usize::from(uplink.class)];
         let mut uplink = Uplink { link: uplink, class, datagrams: &mut self.datagrams };
+        let mut corruption = self.corruption.get_mut(inlet as usize).and_then(Option::as_mut);
         while let Some(packet) = inlet_link.take_before(end_ps) {
+            if corruption.as_mut().is_some_and(|corruption| corruption.takes(&packet)) {
+                forget(&packet, uplink.datagrams);
+                continue;
+            }
             node.host.run_until(packet.at_ps, transport, &mut uplink);
             node.host.handle_packet(&packet, transport, &mut uplink);
         }
@@ -336,7 +362,24 @@ impl Shard {
                 bits ^= bit;
             }
         }
+        if !self.corruption.is_empty() {
+            self.lose_corrupted(ports);
+        }
         self.arrivals.sort(start_ps);
+    }
+
+    #[cold]
+    fn lose_corrupted(&mut self, ports: Ports) {
+        let Shard { arrivals, corruption, inlets, datagrams, .. } = self;
+        arrivals.retain(|arrival| {
+            let link = inlets[ports.first as usize + usize::from(arrival.port)];
+            let is_lost =
+                corruption[link as usize].as_mut().is_some_and(|corruption| corruption.takes(&arrival.packet));
+            if is_lost {
+                forget(&arrival.packet, datagrams);
+            }
+            !is_lost
+        });
     }
 
     /// Has the oldest packets brought to the cache all at once: when they are taken, each waits for what the one before decides.
@@ -406,5 +449,12 @@ impl Shard {
                 }
             }
         }
+    }
+}
+
+/// Lets go of what is kept for a packet that goes nowhere.
+fn forget(packet: &Packet, datagrams: &mut Datagrams) {
+    if packet.kind == Kind::Aggregation {
+        datagrams.release(DatagramId::from_raw(packet.flow));
     }
 }

@@ -1,7 +1,8 @@
 //! What a switch does with one packet.
 
-use super::{Shard, Switch};
+use super::{Shard, Switch, forget};
 use crate::datagrams::DatagramId;
+use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::{Buffers, Order};
 use crate::fabric::{Routes, SwitchRoutes, next_hop};
 use crate::host::time;
@@ -56,8 +57,8 @@ impl Shard {
             let link = &mut self.links[link as usize];
             link.offer(&self.classes[usize::from(link.class)], now_ps, &packet)
         };
-        if !is_taken && packet.kind == Kind::Aggregation {
-            self.datagrams.release(DatagramId::from_raw(packet.flow));
+        if !is_taken {
+            forget(&packet, &mut self.datagrams);
         }
         self.note_sent(ports, port, link);
     }
@@ -109,6 +110,35 @@ impl Shard {
         }
     }
 
+    /// Puts a datagram into the buffer of the switch's accelerator; it comes back when its turn is over.
+    fn enter_accelerator(&mut self, index: usize, from: u16, packet: &Packet) {
+        let Switch { ports, accelerator, .. } = &mut self.switches[index];
+        let (ports, Some(accelerator)) = (*ports, accelerator) else { return };
+        let port = usize::from(accelerator.way_in());
+        let outlet = self.outlets[ports.first as usize + port];
+        let link = &mut self.links[outlet as usize];
+        let class = &self.classes[usize::from(link.class)];
+        let (is_taken, order) = accelerator.offer(class, link, from, packet);
+        if !is_taken {
+            forget(packet, &mut self.datagrams);
+        }
+        if let Some(order) = order {
+            self.give_order(index, order, packet.at_ps);
+        }
+        self.note_sent(ports, port, outlet);
+    }
+
+    /// Sees what the accelerator has begun by the end of a window, and whose senders may go on.
+    pub(super) fn end_accelerator_pauses(&mut self, index: usize, end_ps: u64) {
+        while let Switch { ports, accelerator: Some(accelerator), .. } = &mut self.switches[index] {
+            let link = self.outlets[ports.first as usize + usize::from(accelerator.way_in())];
+            let link = &mut self.links[link as usize];
+            let class = &self.classes[usize::from(link.class)];
+            let Some(order) = accelerator.next_resumed(class, link, end_ps - 1) else { return };
+            self.give_order(index, order, end_ps - 1);
+        }
+    }
+
     /// Tells the sender at a port's other end to stop or to go on.
     fn give_order(&mut self, index: usize, order: Order, now_ps: u64) {
         let switch = &mut self.switches[index];
@@ -148,6 +178,13 @@ impl Shard {
             let port = next_hop(&switch.routes, &self.directory, packet);
             return self.send(index, from, port, packet.at_ps, *packet);
         };
+        let mut from = from;
+        if let Some(accelerator) = switch.accelerator.as_ref().filter(|_| program.is_paced()) {
+            if from != accelerator.way_out() {
+                return self.enter_accelerator(index, from, packet);
+            }
+            from = Accelerator::came_from(packet);
+        }
         let id = DatagramId::from_raw(packet.flow);
         let (mut bytes, length) = ([0; DATAGRAM_BYTES_MAX], self.datagrams.get(id).len());
         bytes[..length].copy_from_slice(self.datagrams.get(id));

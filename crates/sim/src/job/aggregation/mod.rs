@@ -107,6 +107,14 @@ pub trait Endpoint: Send + std::fmt::Debug {
 pub trait Program: Send + std::fmt::Debug {
     /// Takes a datagram, and sends what follows from it.
     fn process(&mut self, arrival: &Arrival, outbox: &mut Outbox);
+    /// Whether it takes datagrams at the rate of the switch's accelerator only, where that has one ([`crate::engine::Accelerators`]).
+    fn is_paced(&self) -> bool {
+        false
+    }
+    /// What must not be and is, if anything: looked at now and then during a run.
+    fn check(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A switch's programs.
@@ -135,6 +143,16 @@ impl Programs {
             assert_eq!(self.of_group[group], 0, "one program of a switch for a group");
             self.of_group[group] = self.programs.len() as u32;
         }
+    }
+
+    /// Whether any of them is paced.
+    pub fn has_paced(&self) -> bool {
+        self.programs.iter().any(|program| program.is_paced())
+    }
+
+    /// The first thing that must not be.
+    pub fn check(&self) -> Option<String> {
+        self.programs.iter().find_map(|program| program.check())
     }
 
     /// The program for a group.
