@@ -93,8 +93,11 @@ class Session:
     def allocate(self, bytes: int) -> Buffer:
         """Zeroed memory that the ranks of a host can sum where it lies; may outlive the session."""
     def totals(self) -> dict[str, dict[str, Any]]: ...
-    def accumulator_counts(self) -> dict[str, int]:
-        """What the switch's accumulator has met in the whole job, in elements by cause; empty where it counts none."""
+    def accumulator_counts(self) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+        """What the switch's accumulator has met in the whole job, in elements by cause: in all, and by tensor.
+
+        The worst tensor comes first. Both are empty where nothing is counted.
+        """
     def stats(self) -> str:
         """The worker runtime's counters, as JSON."""
     def abort(self, reason: str) -> None: ...

@@ -26,6 +26,12 @@ _PACKET_COUNTERS = (
 )
 #: What the switch's accumulator counts, in elements; see docs/guides/accumulators.md.
 _CAUSES = ("overflow", "saturation", "overwrite", "left_shift", "flushed_to_zero", "lost_bits")
+#: Tensors that a record keeps apart, over all its sessions; a switch keeps 32 of each job apart.
+_TENSORS_KEPT = 256
+#: As the switch calls those that it does not.
+_OTHER_TENSORS = "other tensors"
+#: Tensors that `explain()` prints; `groups[...]["tensors"]` has all of them.
+_TENSORS_PRINTED = 8
 
 
 @dataclass
@@ -39,6 +45,38 @@ class Tally:
     fallback: int = 0
     fallback_bytes: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Met:
+    """What the switch's accumulator met, in elements by cause."""
+
+    causes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_CAUSES, 0))
+    """In all sums of a group."""
+    tensors: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By tensor, as "all_reduce float32 x 4096 sum", the worst of each session first; "other tensors" have no place."""
+
+    def ask(self, session: Session) -> None:
+        """Adds what the switch has counted for the job of `session`."""
+        try:
+            causes, tensors = session.accumulator_counts()
+        except FaninError:
+            # Whoever reads the record may do so because the switch does not answer.
+            return
+        self.add(causes, tensors)
+
+    def add(self, causes: dict[str, int], tensors: dict[str, dict[str, int]]) -> None:
+        """Adds another's counts. What no tensor's name is kept for any more goes to the others'."""
+        _add_causes(self.causes, causes)
+        for name, counts in tensors.items():
+            has_place = name in self.tensors or len(self.tensors) < _TENSORS_KEPT
+            row = self.tensors.setdefault(name if has_place else _OTHER_TENSORS, dict.fromkeys(_CAUSES, 0))
+            _add_causes(row, counts)
+
+
+def _add_causes(into: dict[str, int], counts: dict[str, int]) -> None:
+    for cause in _CAUSES:
+        into[cause] += counts.get(cause, 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +131,7 @@ class Ledger:
         self._stays_on_host = False
         self._past: dict[str, dict[str, float]] = {}
         self._past_packets: dict[str, int] = dict.fromkeys(_PACKET_COUNTERS, 0)
-        self._past_causes: dict[str, int] = dict.fromkeys(_CAUSES, 0)
+        self._past_met = Met()
         self._lock = threading.Lock()
         self._process_id = os.getpid()
         with _registry_lock:
@@ -109,15 +147,14 @@ class Ledger:
 
     def detach(self, session: Session) -> None:
         """Takes the final counts of `session`, which is about to be closed."""
-        totals, causes = session.totals(), dict.fromkeys(_CAUSES, 0)
+        totals, met = session.totals(), Met()
         # A switch that is gone would be waited for. Nobody else waits meanwhile.
         if not any(counts["failed"] for counts in totals.values()):
-            _add_causes(causes, session)
+            met.ask(session)
         with self._lock:
             if session in self._sessions:
                 self._sessions.remove(session)
-                for cause, count in causes.items():
-                    self._past_causes[cause] += count
+                self._past_met.add(met.causes, met.tensors)
                 _add_totals(self._past, totals)
                 _add_packets(self._past_packets, json.loads(session.stats()))
 
@@ -140,13 +177,14 @@ class Ledger:
             tally.fallback_bytes += byte_count
             tally.reasons[reason] = tally.reasons.get(reason, 0) + 1
 
-    def causes(self) -> dict[str, int]:
-        """Elements by what the switch's accumulator met, of all ranks of the group; asks the switch."""
+    def met(self) -> Met:
+        """What the switch's accumulator met in the sums of all ranks of the group; asks the switch."""
+        found = Met()
         with self._lock:
-            causes = dict(self._past_causes)
+            found.add(self._past_met.causes, self._past_met.tensors)
             for session in self._sessions if os.getpid() == self._process_id else []:
-                _add_causes(causes, session)
-        return causes
+                found.ask(session)
+        return found
 
     def snapshot(self) -> dict[str, Any]:
         """All counts as plain dictionaries, ready for JSON."""
@@ -200,16 +238,6 @@ def _add_totals(into: dict[str, dict[str, float]], totals: dict[str, dict[str, A
 def _add_packets(into: dict[str, int], session: dict[str, Any]) -> None:
     for name in _PACKET_COUNTERS:
         into[name] += session.get(name, 0)
-
-
-def _add_causes(into: dict[str, int], session: Session) -> None:
-    try:
-        counts = session.accumulator_counts()
-    except FaninError:
-        # Whoever reads the record may do so because the switch does not answer.
-        return
-    for cause in _CAUSES:
-        into[cause] += counts.get(cause, 0)
 
 
 def _select(group: Any) -> list[Ledger]:
@@ -294,9 +322,9 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
     accumulators = sorted({session["accumulator"] for session in group["sessions"]})
     if accumulators:
         lines.append(f"  accumulator: {', '.join(accumulators)}")
-    met = [f"{cause.replace('_', ' ')} {count}" for cause, count in group.get("causes", {}).items() if count]
-    if met:
-        lines.append(f"  met by the switch, in elements of all ranks: {', '.join(met)}")
+    if met := _words(group.get("causes", {})):
+        lines.append(f"  met by the switch, in elements of all ranks: {met}")
+        lines += _tensor_lines(group.get("tensors", {}))
     lines.append(
         f"  packets: {packets['datagrams_sent']} sent ({packets['bytes_sent'] / 1e6:.3f} MB), "
         f"{packets['datagrams_received']} received, {packets['resends']} contributions resent"
@@ -304,15 +332,28 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _words(causes: dict[str, int]) -> str:
+    return ", ".join(f"{cause.replace('_', ' ')} {count}" for cause, count in causes.items() if count)
+
+
+def _tensor_lines(tensors: dict[str, dict[str, int]]) -> list[str]:
+    lines = [f"      {name}: {_words(causes)}" for name, causes in tensors.items()]
+    more = len(lines) - _TENSORS_PRINTED
+    return [*lines[:_TENSORS_PRINTED], f"      and {more} more"] if more > 0 else lines
+
+
 def explain(group: Any = None) -> Explanation:
     """Says which collectives went through the switch, which fell back and why, on this rank.
 
     Where the switch adds floats by an accumulator other than block-fixed, it is asked what that has met, which takes up
-    to ten seconds if it does not answer: ``groups[...]["causes"]``, for all ranks of the job.
+    to ten seconds if it does not answer: ``groups[...]["causes"]``, for all ranks of the job, and
+    ``groups[...]["tensors"]``, the same by tensor. One tensor is what collectives have in common that have one kind,
+    type, number of elements and operator (and, in ``fanin.ps`` and DDP's hook, one key or bucket).
 
     >>> print(fanin.explain())
     """
     found = stats(group)
     for entry, ledger in zip(found["groups"], _select(group), strict=False):
-        entry["causes"] = ledger.causes()
+        met = ledger.met()
+        entry["causes"], entry["tensors"] = met.causes, met.tensors
     return Explanation(groups=found["groups"], totals=found["totals"])

@@ -60,9 +60,11 @@ def test_sums(
     # FPISA-A's overwrites and the tables' steps lose a share of single values.
     coarse = accumulator in ("fpisa-a", "log-table")
     tolerance = 1.0 if coarse else 6e-6 if data_type == "float32" else 0.01
+    # Which ones FPISA-A replaces is the order's affair, and it may be all that came before.
+    replaceable = np.abs(inputs.astype("float64")).sum(axis=0) if accumulator == "fpisa-a" else 0.0
     for array, text in results:
         assert array.tobytes() == results[0][0].tobytes()
-        assert np.abs(array - exact).max() <= tolerance
+        assert (np.abs(array - exact) <= tolerance + replaceable).all()
         assert np.abs(array - exact).mean() <= tolerance / 20
         assert f"accumulator: {accumulator}" in text
     if accumulator == "exact":
@@ -100,13 +102,19 @@ def test_overflow_is_repaired_and_told(switch: fanin.LocalSwitch, monkeypatch: p
         assert "1 elements left the accumulator's format" in text
 
 
-def test_explain_tells_what_the_switch_has_met(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("algorithm", ["switchml", "atp"])
+def test_explain_tells_what_the_switch_has_met(
+    switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
     monkeypatch.setenv("FANIN_ACCUMULATOR", "fpisa-a")
+    monkeypatch.setenv("FANIN_ALGORITHM", algorithm)
 
-    def work(session: fanin.Session) -> tuple[dict[str, int], str]:
+    def work(session: fanin.Session) -> tuple[dict[str, Any], str]:
         # 2^20 replaces 1, whichever comes first: as an overwrite, or because nothing of 1 is left beside it.
-        array = np.full(100, 2.0**20 if session.rank else 2.0**-20, dtype="float32")
-        session.all_reduce(array)
+        replaced = np.full(100, 2.0**20 if session.rank else 2.0**-20, dtype="float32")
+        harmless = np.ones(64, dtype="float32")
+        session.all_reduce(harmless)
+        session.all_reduce(replaced)
         # The switch publishes its counts now and then.
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
@@ -116,13 +124,19 @@ def test_explain_tells_what_the_switch_has_met(switch: fanin.LocalSwitch, monkey
                 break
             time.sleep(0.05)
         session.barrier()
-        return causes, str(explanation)
+        return explanation.groups[-1], str(explanation)
 
-    for causes, text in in_parallel(switch, 2, work):
+    name = "all_reduce float32 x 100 sum"
+    for group, text in in_parallel(switch, 2, work):
+        causes = group["causes"]
         assert causes["overwrite"] + causes["flushed_to_zero"] == 100, causes
         assert causes["overflow"] == causes["saturation"] == 0
+        # Of the two tensors, the one that lost something is named, and it alone.
+        assert group["tensors"] == {name: causes}
         assert "met by the switch, in elements of all ranks: " in text
-        assert "overwrite 100" in text or "flushed to zero 100" in text
+        line = next(line for line in text.splitlines() if line.startswith(f"      {name}: "))
+        assert "overwrite 100" in line or "flushed to zero 100" in line
+        assert "float32 x 64" not in text
 
 
 def test_a_tolerance_chooses(switch: fanin.LocalSwitch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 //! Cutting a collective into blocks and spreading them over the lanes.
 
 use fanin_protocol::switchml::{Participants, Shape, Submission};
+use fanin_protocol::tensor_counts;
 use fanin_wire::{Accumulator, ElementFormat, Operator};
 
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
@@ -43,13 +44,18 @@ impl Chunker {
         (sequence % u64::from(self.lane_count)) as u16
     }
 
+    /// Whether the switch's accumulator meets what it counts in a collective's sums.
+    pub fn is_counted(part: &Submission) -> bool {
+        !part.element_format.is_block_scaled()
+    }
+
     fn whole(&self, request: &Request, sequence: u64) -> Submission {
         let element_format =
             if is_float_sum(request) { self.format_of(request.data_type) } else { ElementFormat::Int32 };
         let (contributors, receivers) = participants(request.kind);
         Submission {
             id: sequence,
-            collective_tag: request.tag(sequence, element_format as u8),
+            collective_tag: tag(request, sequence, element_format),
             shape: self.shape(request),
             block_first: 0,
             block_count: 0,
@@ -90,6 +96,15 @@ impl Chunker {
             // A multiple of 4, so that no 64-bit integer is cut.
             false => (usize::from(self.element_count_max) * self.float_format.bytes() / word_bytes) as u16,
         }
+    }
+}
+
+/// Where the switch counts what a tensor's sums meet, it is told which tensor they are of; 16 bits are left to the rest.
+fn tag(request: &Request, sequence: u64, element_format: ElementFormat) -> u32 {
+    let tag = request.tag(sequence, element_format as u8);
+    match element_format.is_block_scaled() {
+        true => tag,
+        false => tensor_counts::tag(request.tensor_key(), (tag ^ tag >> 16) as u16),
     }
 }
 

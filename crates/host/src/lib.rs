@@ -44,6 +44,7 @@ mod place;
 mod request;
 mod session;
 mod stats;
+mod tensors;
 mod ticket;
 mod watcher;
 
@@ -59,4 +60,5 @@ pub use fanin_wire::Accumulator;
 pub use request::{CollectiveKind, DataType, ReduceOp, Request};
 pub use session::Session;
 pub use stats::{CollectiveStats, Stats};
+pub use tensors::AccumulatorCounts;
 pub use ticket::{MissingRanks, Outcome, Ticket};

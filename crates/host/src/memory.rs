@@ -117,7 +117,7 @@ impl Memory {
     }
 
     /// ATP's form of a sum, which `missing` workers are not in: an average is that of the others. Returns whether it is finite, as
-    /// far as raw floats show it.
+    /// far as floats show it.
     pub fn read_atp_block(
         &self,
         id: BlockId,
@@ -131,6 +131,8 @@ impl Memory {
         }
         let block = self.output_block(id);
         let divisor = if self.is_average { f32::from(self.world_size - missing) } else { 1.0 };
+        let is_finite =
+            format != AtpElementFormat::Float32 || self.encoding != Encoding::Float || float_wire::is_finite(payload);
         match (format, self.data_type) {
             _ if self.encoding != Encoding::Float => self.read_words(payload, block),
             (AtpElementFormat::Float32, DataType::Float32) => float_wire::read_f32(payload, divisor, cast_mut(block)),
@@ -142,7 +144,7 @@ impl Memory {
             (_, DataType::Float16) => static_fixed::dequantize_f16(payload, divisor, cast_mut(block)),
             (_, _) => static_fixed::dequantize_bf16(payload, divisor, cast_mut(block)),
         }
-        true
+        is_finite
     }
 
     /// What is no sum of floats.

@@ -135,7 +135,8 @@ pub struct Request {
     pub output: *mut u8,
     /// Elements of the larger side.
     pub element_count: usize,
-    /// Shown in messages beside the collective, for example a bucket's name.
+    /// Shown in messages beside the collective, for example a bucket's name; the same at all ranks. With an accumulator of floats,
+    /// the switch counts causes apart for tensors that differ in nothing else.
     pub label: String,
 }
 
@@ -184,9 +185,18 @@ impl Request {
         let root = self.kind.root().map_or(0, |root| u64::from(root) + 1);
         let fields =
             [sequence, self.data_type as u64, operator, root, self.element_count as u64, u64::from(element_format)];
-        let bytes = self.kind.name().bytes().chain(fields.iter().flat_map(|field| field.to_le_bytes()));
-        bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+        fnv_1a(self.kind.name().bytes().chain(fields.iter().flat_map(|field| field.to_le_bytes())))
     }
+
+    /// The same for all collectives that [`Request::describe`] has one text for, and very likely different otherwise.
+    pub(crate) fn tensor_key(&self) -> u16 {
+        let hash = fnv_1a(self.describe().bytes());
+        (hash ^ hash >> 16) as u16
+    }
+}
+
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 fn combinable(data_type: DataType, operator: ReduceOp) -> bool {

@@ -28,6 +28,7 @@ use crate::opening::{fits_racks, open_lanes, own_server, serve};
 use crate::place::{Place, host_key};
 use crate::request::{CollectiveKind, DataType, ReduceOp, Request};
 use crate::stats::{CollectiveStats, Stats};
+use crate::tensors::TensorNames;
 use crate::ticket::{Collective, Outcome, Ticket};
 use crate::watcher::Watcher;
 use crate::{Error, ErrorKind};
@@ -77,6 +78,7 @@ pub(crate) struct State {
     /// Somebody is in [`Session::admit`].
     pub boundary: Option<AtBoundary>,
     pub stats: Stats,
+    pub tensor_names: TensorNames,
 }
 
 impl State {
@@ -363,6 +365,9 @@ impl Session {
             None => {
                 let (collective, parts) = shared.prepare(&request, sequence, None);
                 state.running.push_back(collective.clone());
+                if Chunker::is_counted(&parts[0].1) {
+                    state.tensor_names.note(&collective);
+                }
                 parts.iter().for_each(|(lane, part)| state.chunks[usize::from(*lane)] += u64::from(part.block_count));
                 dispatch(shared, &collective, parts);
                 collective

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fanin_numeric::Telemetry;
 use serde::Serialize;
 
 use crate::config::Algorithm;
 use crate::endpoint::{EndpointCounters, Oldest};
+use crate::tensors::AccumulatorCounts;
 use crate::{Error, Session};
 
 /// One kind of collective.
@@ -102,21 +102,14 @@ impl Session {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Control`] if the switch does not answer, after ten seconds at most, or the job is over there.
-    pub fn accumulator_counts(&self) -> Result<Option<Telemetry>, Error> {
+    pub fn accumulator_counts(&self) -> Result<Option<AccumulatorCounts>, Error> {
         let config = &self.shared.config;
         if !config.accumulator().is_counted(config.algorithm == Algorithm::Atp) {
             return Ok(None);
         }
         let answer = self.control.inspect(self.shared.admission.assignment.job_id)?;
-        let counters = answer.job.and_then(|job| job.counters);
-        Ok(counters.and_then(|counters| counters.accumulator).map(|counts| Telemetry {
-            overflow: counts.overflow,
-            saturation: counts.saturation,
-            overwrite: counts.overwrite,
-            left_shift: counts.left_shift,
-            flushed_to_zero: counts.flushed_to_zero,
-            lost_bits: counts.lost_bits,
-        }))
+        let state = self.shared.lock();
+        Ok(answer.job.map(|job| AccumulatorCounts::of(job, &state.tensor_names)))
     }
 }
 

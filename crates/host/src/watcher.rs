@@ -359,6 +359,7 @@ impl Watching {
 fn report(shared: &Shared) -> HostReport {
     let stats = shared.stats();
     let collective = shared.lock().running.front().map(|collective| describe(collective));
+    let tensor_names = tensor_names(shared);
     HostReport {
         collective,
         counters: proto::WorkerCounters {
@@ -372,7 +373,15 @@ fn report(shared: &Shared) -> HostReport {
         },
         server_lanes: shared.server.iter().flat_map(|server| server.waiting(SERVER_WAIT)).map(Into::into).collect(),
         boundary: shared.lock().boundary.as_ref().and_then(AtBoundary::to_proto),
+        tensor_names,
     }
+}
+
+/// One rank tells for all: the lowest that is left.
+fn tensor_names(shared: &Shared) -> Vec<proto::TensorName> {
+    let (own, state) = (shared.config.rank, shared.lock());
+    let is_first = (0..own).all(|lower| state.lost_ranks.contains(&lower));
+    if is_first { state.tensor_names.to_proto() } else { Vec::new() }
 }
 
 fn describe(collective: &Collective) -> proto::Collective {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use fanin_host::{Accumulator, CollectiveKind, DataType, ReduceOp, SessionConfig, Stats};
+use fanin_host::{Accumulator, AccumulatorCounts, CollectiveKind, DataType, ReduceOp, Session, SessionConfig, Stats};
 use fanin_numeric::certificate::Contributions;
 use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use fanin_numeric::fpisa::Fpisa;
@@ -73,7 +73,11 @@ fn bound(path: Path, accumulator: Accumulator, data_type: DataType) -> f64 {
         // Nothing is promised, since registers may overflow. But no two exponents differ by more than 7, the least of the
         // limits for left shifts, so nothing is overwritten: NUMERICS.md, section 3, has the bound of 2.4 then, and blocks
         // that overflow are sent again with a smaller one.
-        Accumulator::FpisaA => Fpisa::paper(float_format(data_type)).certify(&contributions).absolute_error,
+        Accumulator::FpisaA => {
+            // A part is a number below 4 with an exponent of its own, and may replace what is below 2^-6.
+            let replaced = if path == Path::Atp { f64::powi(2.0, -6) } else { 0.0 };
+            replaced + Fpisa::paper(float_format(data_type)).certify(&contributions).absolute_error
+        }
         // No promise beyond the rounding of each: opposite signs may cancel. Three look-ups of half a step, twice.
         Accumulator::LogTable => 0.05,
         // Sums are float32, and round once more.
@@ -187,28 +191,83 @@ fn blocks_that_overflow_are_sent_again_and_reported() {
     assert!(stats.iter().all(|stats| (stats.blocks_overflowed, stats.elements_overflowed) == (2, 11)), "{stats:?}");
 }
 
-/// FPISA-A keeps the larger of 2^20 and 2^-20, whichever comes first, and the switch says so to whoever asks.
+/// FPISA-A keeps the larger of 2^20 and 2^-20, whichever comes first, and the switch says so to whoever asks, and of which tensor.
 #[test]
 fn what_the_switch_has_met_can_be_asked_for() {
     let adjust = |accumulator| move |config| SessionConfig { accumulator, ..config };
     for path in [Path::Switch, Path::Atp] {
-        World::on(path, 2).run(adjust(Some(Accumulator::FpisaA)), |rank, session| {
-            let mut values = vec![2f32.powi(if rank == 0 { 20 } else { -20 }); 100];
-            session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
-            // Counts are published now and then.
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-            let counts = loop {
-                let counts = session.accumulator_counts().expect("the switch answers").expect("it counts");
-                if counts.overwrite + counts.flushed_to_zero > 0 || std::time::Instant::now() > deadline {
-                    break counts;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            };
-            assert_eq!((counts.overwrite + counts.flushed_to_zero, counts.overflow), (100, 0), "{path:?}: {counts:?}");
+        let world = World::on(path, 2);
+        world.run(adjust(Some(Accumulator::FpisaA)), |rank, session| {
+            let counts = counts_of_three_tensors(rank, &session);
+            let total = counts.total;
+            assert_eq!((total.overwrite + total.flushed_to_zero, total.overflow), (100, 0), "{path:?}: {counts:?}");
+            let names: Vec<&str> = counts.tensors.iter().map(|(name, _)| name.as_str()).collect();
+            // The worst first, the one that met nothing not at all, and two steps of a tensor are one row.
+            assert_eq!(names, ["all_reduce float32 x 100 sum", "all_reduce float16 x 70 sum"], "{path:?}: {counts:?}");
+            let [(_, replaced), (_, shortened)] = counts.tensors[..] else { panic!("{counts:?}") };
+            assert_eq!(replaced.overwrite + replaced.flushed_to_zero, 100, "{path:?}: {counts:?}");
+            assert_eq!((shortened.overwrite, shortened.flushed_to_zero), (0, 0), "{path:?}: {counts:?}");
+            assert_eq!(shortened.left_shift + shortened.lost_bits, 2 * 70, "{path:?}: {counts:?}");
+            if rank == 0 {
+                let sample = |name: &str| format!("tensor=\"{name}\",cause=");
+                // Names come with the next report.
+                within(|| world.get("/metrics").contains(&sample(names[0])));
+                let (metrics, status) = (world.get("/metrics"), world.get("/api/status"));
+                assert!(metrics.contains(&sample(names[1])) && !metrics.contains("float32 x 60"), "{metrics}");
+                assert!(names.iter().all(|name| status.contains(&format!("\"name\":\"{name}\""))), "{status}");
+            }
             session.barrier().expect("completes");
         });
     }
     World::new(1).run(adjust(None), |_, session| assert!(matches!(session.accumulator_counts(), Ok(None))));
+}
+
+fn counts_of_three_tensors(rank: u16, session: &Session) -> AccumulatorCounts {
+    let mut replaced = vec![2f32.powi(if rank == 0 { 20 } else { -20 }); 100];
+    session.all_reduce(&mut replaced, ReduceOp::Sum).expect("completes");
+    let mut harmless = vec![1.5f32; 60];
+    session.all_reduce(&mut harmless, ReduceOp::Sum).expect("completes");
+    for _ in 0..2 {
+        // 1 and 2: the larger one's mantissa moves one place into the headroom if it comes last, else the smaller one's last bit
+        // is dropped.
+        let input = [f32_to_f16(if rank == 0 { 2.0 } else { 1.0 + 2f32.powi(-10) }); 70];
+        let (kind, data_type) = (CollectiveKind::AllReduce, DataType::Float16);
+        collective(session, kind, data_type, ReduceOp::Sum, &input, &mut vec![0u16; 70]).expect("completes");
+    }
+    // Counts are published now and then.
+    let mut counts = AccumulatorCounts::default();
+    within(|| {
+        counts = session.accumulator_counts().expect("the switch answers").expect("it counts");
+        counts.tensors.get(1).is_some_and(|(_, met)| met.left_shift + met.lost_bits >= 2 * 70)
+    });
+    counts
+}
+
+fn within(mut holds: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !holds() {
+        assert!(std::time::Instant::now() < deadline, "not within ten seconds");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// What ATP's server has made again of floats is looked at as well.
+#[test]
+fn what_is_not_finite_is_counted_in_blocks_that_were_made_again() {
+    for (accumulator, large) in [(None, 1e6), (Some(Accumulator::Fpisa), 3e38)] {
+        let adjust = |config| SessionConfig { accumulator, ..config };
+        World::on(Path::Atp, RANKS).run(adjust, |rank, session| {
+            let mut values = vec![1.0f32; 20_000];
+            // In one block what may leave the format and cancels, so that the sum is a number; in another one what does, and a NaN beside it.
+            (values[10], values[15_000]) = ([large, large, -large][usize::from(rank)], large);
+            values[15_001] = if rank == 1 { f32::NAN } else { 1.0 };
+            let outcome = session.all_reduce(&mut values, ReduceOp::Sum).expect("completes");
+            assert!(outcome.overflowed_elements >= 1, "{accumulator:?}: {outcome:?}");
+            assert_eq!(outcome.non_finite_blocks, 1, "{accumulator:?}: {outcome:?}");
+            assert_eq!(session.stats().blocks_non_finite, 1);
+            assert!(values[15_001].is_nan() && values[10].is_finite() && values[15_002] == 3.0);
+        });
+    }
 }
 
 /// Infinities and NaN stay with their element, and are counted.

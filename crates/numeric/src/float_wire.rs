@@ -35,3 +35,9 @@ macro_rules! float_wire_format {
 float_wire_format!("f32", f32, write_f32 = write_plain_f32, read_f32 = read_plain_f32);
 float_wire_format!("f16 (its bits)", u16, write_f16 = write_plain_f16, read_f16 = read_plain_f16);
 float_wire_format!("bf16 (its bits)", u16, write_bf16 = write_plain_bf16, read_bf16 = read_plain_bf16);
+
+/// Whether all of the big-endian f32 sums of a payload are finite.
+#[inline]
+pub fn is_finite(payload: &[u8]) -> bool {
+    payload.as_chunks().0.iter().all(|bytes| f32::from_be_bytes(*bytes).is_finite())
+}

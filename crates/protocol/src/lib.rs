@@ -23,6 +23,7 @@ pub mod panama;
 mod resend_timer;
 pub mod stream;
 pub mod switchml;
+pub mod tensor_counts;
 pub mod time;
 mod verdict;
 

@@ -38,16 +38,21 @@ impl Accumulator {
 
     /// Elements by cause.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = PyDict::new(py);
-        let Telemetry { overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits } = self.telemetry;
-        counts.set_item("overflow", overflow)?;
-        counts.set_item("saturation", saturation)?;
-        counts.set_item("overwrite", overwrite)?;
-        counts.set_item("left_shift", left_shift)?;
-        counts.set_item("flushed_to_zero", flushed_to_zero)?;
-        counts.set_item("lost_bits", lost_bits)?;
-        Ok(counts)
+        causes(py, &self.telemetry)
     }
+}
+
+/// Elements by cause.
+pub fn causes<'py>(py: Python<'py>, telemetry: &Telemetry) -> PyResult<Bound<'py, PyDict>> {
+    let counts = PyDict::new(py);
+    let Telemetry { overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits } = *telemetry;
+    counts.set_item("overflow", overflow)?;
+    counts.set_item("saturation", saturation)?;
+    counts.set_item("overwrite", overwrite)?;
+    counts.set_item("left_shift", left_shift)?;
+    counts.set_item("flushed_to_zero", flushed_to_zero)?;
+    counts.set_item("lost_bits", lost_bits)?;
+    Ok(counts)
 }
 
 /// Names of all accumulators.

@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 
 use crate::buffer::Buffer;
 use crate::errors::{exception, invalid};
+use crate::numerics::causes;
 use crate::ticket::{SIGNAL_CHECK_INTERVAL, Ticket, seconds_to_duration};
 use crate::totals::{Account, Totals};
 
@@ -216,19 +217,18 @@ impl Session {
         Ok(kinds)
     }
 
-    /// What the switch's accumulator has met in the job, since it was set up last, in elements by cause; empty where it counts none.
-    fn accumulator_counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    /// What the switch's accumulator has met in the job, since it was set up last, in elements by cause: in all, and by tensor, the
+    /// worst first. Both are empty where it counts none.
+    fn accumulator_counts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let counts = py.detach(|| self.with(|session| session.accumulator_counts()))?;
-        let row = PyDict::new(py);
-        if let Some(counts) = counts.map_err(|error| exception(py, &error))? {
-            row.set_item("overflow", counts.overflow)?;
-            row.set_item("saturation", counts.saturation)?;
-            row.set_item("overwrite", counts.overwrite)?;
-            row.set_item("left_shift", counts.left_shift)?;
-            row.set_item("flushed_to_zero", counts.flushed_to_zero)?;
-            row.set_item("lost_bits", counts.lost_bits)?;
+        let tensors = PyDict::new(py);
+        let Some(counts) = counts.map_err(|error| exception(py, &error))? else {
+            return Ok((PyDict::new(py), tensors));
+        };
+        for (name, telemetry) in &counts.tensors {
+            tensors.set_item(name, causes(py, telemetry)?)?;
         }
-        Ok(row)
+        Ok((causes(py, &counts.total)?, tensors))
     }
 
     /// The worker runtime's counters, as JSON.

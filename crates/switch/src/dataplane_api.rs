@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 pub use fanin_control::WireFormat;
 pub use fanin_numeric::Telemetry;
+pub use fanin_protocol::tensor_counts::TensorCounts;
 pub use fanin_wire::Accumulator;
 
 /// What the data plane needs to serve one job. The controller has already checked the limits and the slot memory.
@@ -184,6 +185,8 @@ pub struct TrafficCounters {
     pub queries_up: u64,
     /// Elements by what an accumulator of floats met.
     pub telemetry: Telemetry,
+    /// Of a job: the same by tensor, for those that each thread keeps apart.
+    pub tensors: Vec<TensorCounts>,
     /// Datagrams dropped, by reason name; names are stable and come from `DropReason`.
     pub drops: Vec<(&'static str, u64)>,
 }

@@ -356,7 +356,7 @@ class Worker:
             part.byte_count // source.element_bytes,
             (source.owner, found.target.owner),
             average=entry.signature.average,
-            label=f"sum {found.version} of key {entry.key!r}",
+            label=f"key {entry.key!r}",
         )
         self._started.put((ticket, part))
         return ticket

@@ -198,7 +198,7 @@ class Collectives:
 
     # Parts
 
-    def _all_reduce_each(self, tensors: list[Tensor], opts: Any) -> Any:
+    def _all_reduce_each(self, tensors: list[Tensor], opts: Any, label: str = "") -> Any:
         call = Call(self._group, "all_reduce", opts, len(tensors))
         for tensor in tensors:
             plan = self._group.plan_reduction("all_reduce", tensor, opts.reduceOp)
@@ -209,7 +209,7 @@ class Collectives:
                 call.fall_back(plan.reason, tensor.nbytes, partial(self._gloo, "allreduce", [tensor], single))
                 continue
             buffer, back = contiguous(tensor)
-            call.submit(_sum_for_integers(plan), 0, buffer, buffer, buffer.numel())
+            call.submit(_sum_for_integers(plan)._replace(label=label), 0, buffer, buffer, buffer.numel())
             _afterwards(call, _divide(plan, buffer, call), back)
         return call.work(tensors)
 

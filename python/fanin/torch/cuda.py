@@ -143,7 +143,7 @@ class CudaStager:
             part.pinned_in.data_ptr(),
             part.pinned_out.data_ptr(),
             part.element_count,
-            "",
+            part.plan.label,
             (part.pinned_in, part.pinned_out),
         )
 

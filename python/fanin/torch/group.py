@@ -198,7 +198,7 @@ class Call:
                 source.data_ptr(),
                 target.data_ptr(),
                 element_count,
-                "",
+                plan.label,
                 (source, target),
                 self._carry_s,
             )

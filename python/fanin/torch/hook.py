@@ -26,6 +26,12 @@ class DdpHookState(Collectives):
     def __init__(self, group: Group) -> None:
         self._group = group
 
+    def average(self, bucket: dist.GradBucket) -> Any:
+        """The work of averaging a bucket, which messages and the switch's counts name by its number."""
+        options = AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.AVG
+        return self._all_reduce_each([bucket.buffer()], options, f"bucket {bucket.index()}")
+
     def close(self) -> None:
         """Leaves the job; process exit does it too."""
         self._group.close()
@@ -47,10 +53,7 @@ def ddp_hook_state(process_group: Any = None, timeout: timedelta = timedelta(min
 
 def ddp_hook(state: DdpHookState, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """Averages one gradient bucket through the switch: with a hook set, DDP does not divide by itself."""
-    options = AllreduceOptions()
-    options.reduceOp = dist.ReduceOp.AVG
-    work = state.allreduce([bucket.buffer()], options)
-    return work.get_future().then(_first)
+    return state.average(bucket).get_future().then(_first)
 
 
 def _first(future: torch.futures.Future[Any]) -> Tensor:

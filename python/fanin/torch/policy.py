@@ -41,11 +41,15 @@ P4APP_REASON: Final = "the p4app wire format only has all-reduce sums of float32
 
 
 class Plan(NamedTuple):
-    """`reason` is None for the switch; then `data_type` and `operator` are the runtime's words."""
+    """`reason` is None for the switch; then `data_type` and `operator` are the runtime's words.
+
+    `label` tells the tensor from others of its size, in messages and in what the switch counts; the same at all ranks.
+    """
 
     data_type: str
     operator: str
     reason: str | None = None
+    label: str = ""
 
 
 def _fall_back(reason: str) -> Plan:

@@ -27,6 +27,8 @@ pub struct HostReport {
     pub server_lanes: Vec<ServerLane>,
     /// Where this worker waits for the others and for replacements.
     pub boundary: Option<proto::Boundary>,
+    /// Where this worker tells for all: what the tensors are called whose sums of floats the switch counts.
+    pub tensor_names: Vec<proto::TensorName>,
 }
 
 /// News about the job.
@@ -125,7 +127,7 @@ struct Reporter<F> {
 
 impl<F: FnMut() -> HostReport> Reporter<F> {
     fn next(&mut self) -> Report {
-        let HostReport { collective, counters, server_lanes, boundary } = (self.read)();
+        let HostReport { collective, counters, server_lanes, boundary, tensor_names } = (self.read)();
         let sequence = self.sequence;
         self.sequence += 1;
         Report {
@@ -138,6 +140,7 @@ impl<F: FnMut() -> HostReport> Reporter<F> {
             server_lanes,
             boundary,
             membership: self.admission.membership,
+            tensor_names,
         }
     }
 }

@@ -6,6 +6,7 @@ use fanin_wire::Accumulator;
 
 use super::atp::{self, AtpAssignment, LaneServer, ServerOwner};
 use super::job::{Job, JobPhase, Member, MemberState};
+use super::tensors::TensorNames;
 use super::waiting::Group;
 use super::{Assignment, Effect, JoinAsk, RackAssignment, Registry, RunKey, Ticket, refusals, slot_memory_bytes};
 use crate::proto::{Capacity, LossReason, RemovalReason, SlotUse};
@@ -308,6 +309,7 @@ fn new_job(key: RunKey, group: Group, assignment: Assignment, now_ms: u64) -> Jo
         boundary_next: 0,
         members: waiters.map(|waiter| Member::new(waiter.ticket, waiter.label)).collect(),
         since_ms: now_ms,
+        tensor_names: TensorNames::default(),
     }
 }
 

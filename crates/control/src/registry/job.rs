@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::tensors::TensorNames;
 use super::waiting::{Waiter, worker_status};
 use super::{Assignment, AtpAssignment, Boundary, RunKey, Ticket};
 use crate::proto::{self, JobState, JobStatus, Report, SetUpAgain, WorkerState, WorkerStatus};
@@ -127,6 +128,7 @@ pub(super) struct Job {
     /// Indexed by rank.
     pub(super) members: Vec<Member>,
     pub(super) since_ms: u64,
+    pub(super) tensor_names: TensorNames,
 }
 
 impl Job {

@@ -79,7 +79,7 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::attach`]; also when `stream` is no longer the rank's stream.
-    pub fn report(&mut self, now_ms: u64, report: Report, stream: StreamId) -> Result<(), ControlError> {
+    pub fn report(&mut self, now_ms: u64, mut report: Report, stream: StreamId) -> Result<(), ControlError> {
         let lease_until_ms = now_ms.saturating_add(self.limits.lease_ms);
         let rank = report.rank;
         let member = self.member((report.job_id, report.job_token), rank, report.membership)?;
@@ -89,8 +89,11 @@ impl Registry {
         }
         member.lease_until_ms = lease_until_ms;
         member.boundary = report.boundary.clone();
-        let job_id = report.job_id;
+        let (job_id, names) = (report.job_id, std::mem::take(&mut report.tensor_names));
         member.record(now_ms, report);
+        if let Some(job) = self.jobs.get_mut(&job_id) {
+            job.tensor_names.learn(names);
+        }
         self.admit_at_boundary(now_ms, job_id);
         Ok(())
     }

@@ -20,6 +20,7 @@ mod loss;
 mod racks;
 mod refusals;
 mod replacement;
+mod tensors;
 mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -223,6 +224,11 @@ impl Registry {
     /// The tenant that owns a job.
     pub fn tenant_of(&self, job_id: u32) -> Option<&str> {
         self.jobs.get(&job_id).map(|job| job.key.tenant.as_str())
+    }
+
+    /// What people call the tensor of a job that has this key, if a rank has told.
+    pub fn tensor_name(&self, job_id: u32, key: u32) -> Option<&str> {
+        self.jobs.get(&job_id)?.tensor_names.get(key)
     }
 
     /// Waiting and running jobs, without what only the data plane knows (slots in use, addresses, counters).

@@ -1,5 +1,6 @@
 //! Worlds of ranks as threads of one process, around a real switch on loopback.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -96,6 +97,17 @@ impl World {
     #[allow(dead_code)]
     pub fn controller(&self) -> &str {
         &self.switch.controller
+    }
+
+    /// What the switch's HTTP port answers.
+    #[allow(dead_code)]
+    pub fn get(&self, path: &str) -> String {
+        let address = self.switch.handle.as_ref().and_then(|handle| handle.http_address()).expect("it serves HTTP");
+        let mut stream = std::net::TcpStream::connect(address).expect("loopback");
+        let mut answer = String::new();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: switch\r\nconnection: close\r\n\r\n").expect("it reads");
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
     }
 
     pub fn config(&self, rank: u16) -> SessionConfig {

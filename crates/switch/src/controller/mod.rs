@@ -10,6 +10,7 @@ mod servers;
 mod service;
 mod status;
 mod stream;
+mod tensors;
 
 pub(crate) use core::{Core, Settings};
 pub(crate) use service::Service;

@@ -8,7 +8,7 @@ use fanin_control::proto::{
     WorkerStatus,
 };
 
-use super::Core;
+use super::{Core, tensors};
 use crate::dataplane_api::{self, DataPath, DataplaneCounters, JobInspection, Telemetry, TrafficCounters};
 
 /// One stuck data-plane thread makes every inspection slow; a status must come all the same, with less in it.
@@ -25,7 +25,7 @@ impl Core {
         self.relayed.add_to(&mut capacity);
         let deadline = Instant::now() + INSPECT_BUDGET;
         for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
-            job.counters = job_counters(&counters, job.job_id);
+            self.add_counters(job, &counters);
             self.add_path(job);
             self.add_switches(job);
             if Instant::now() < deadline {
@@ -55,7 +55,7 @@ impl Core {
     /// `None` for a job that is not there. May block for one inspection.
     pub(super) fn inspect(&self, job_id: u32) -> Option<InspectResponse> {
         let mut job = self.read(|state, now_ms| state.registry.status(job_id, now_ms))?;
-        job.counters = job_counters(&self.dataplane.counters(), job_id);
+        self.add_counters(&mut job, &self.dataplane.counters());
         self.add_path(&mut job);
         self.add_switches(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
@@ -77,6 +77,18 @@ impl Core {
         let of_ranks = by_ranks.flat_map(|report| report.server_lanes.iter().cloned());
         let standing = self.read(|state, _| state.standing_lanes(job.job_id));
         of_ranks.chain(standing).collect()
+    }
+
+    fn add_counters(&self, job: &mut JobStatus, counters: &DataplaneCounters) {
+        let Some((_, counters)) = counters.jobs.iter().find(|(id, _)| *id == job.job_id) else { return };
+        job.counters = Some(traffic(counters));
+        job.tensors = tensors::entries(counters);
+        self.read(|state, _| {
+            for tensor in &mut job.tensors {
+                let name = tensor.key.and_then(|key| state.registry.tensor_name(job.job_id, key));
+                tensor.name = name.unwrap_or_default().into();
+            }
+        });
     }
 
     fn add_path(&self, job: &mut JobStatus) {
@@ -128,10 +140,6 @@ fn data_path(path: DataPath) -> proto::DataPath {
     }
 }
 
-fn job_counters(counters: &DataplaneCounters, job_id: u32) -> Option<proto::DataplaneCounters> {
-    counters.jobs.iter().find(|(id, _)| *id == job_id).map(|(_, counters)| traffic(counters))
-}
-
 fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
     proto::DataplaneCounters {
         received_datagrams: counters.received_datagrams,
@@ -153,7 +161,7 @@ fn traffic(counters: &TrafficCounters) -> proto::DataplaneCounters {
     }
 }
 
-fn accumulator_counters(telemetry: &Telemetry) -> proto::AccumulatorCounters {
+pub(super) fn accumulator_counters(telemetry: &Telemetry) -> proto::AccumulatorCounters {
     proto::AccumulatorCounters {
         overflow: telemetry.overflow,
         saturation: telemetry.saturation,

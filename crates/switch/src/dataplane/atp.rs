@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use fanin_protocol::atp::{Context, JobConfig, Switch, SwitchConfig, SwitchCounters, Verdict};
 use fanin_protocol::switchml::Admitted;
+use fanin_protocol::tensor_counts::TensorCounts;
 use fanin_protocol::time::Time;
 use fanin_wire::generated::{ATP_HEADER_BYTES, ATP_JOB_ID_OFFSET, ATP_KIND_OFFSET, ATP_LANE_OFFSET, AtpKind};
 
@@ -129,6 +130,10 @@ impl AtpProgram {
 
     pub fn job_counters(&self, job_id: u32) -> Option<&SwitchCounters> {
         self.switch.job_counters(job_id)
+    }
+
+    pub fn job_tensors(&self, job_id: u32) -> &[TensorCounts] {
+        self.switch.job_tensors(job_id)
     }
 
     /// What this thread knows of a job: slots and the workers beside it. Whom a chunk waits for, its server knows.

@@ -316,6 +316,12 @@ fn add_traffic(sum: &mut TrafficCounters, part: &TrafficCounters) {
     sum.sums_again += part.sums_again;
     sum.queries_up += part.queries_up;
     sum.telemetry.merge(&part.telemetry);
+    for tensor in &part.tensors {
+        match sum.tensors.iter_mut().find(|known| known.key == tensor.key) {
+            Some(whole) => whole.telemetry.merge(&tensor.telemetry),
+            None => sum.tensors.push(*tensor),
+        }
+    }
     for &(reason, count) in &part.drops {
         match sum.drops.iter_mut().find(|(name, _)| *name == reason) {
             Some((_, total)) => *total += count,

@@ -4,6 +4,7 @@ use fanin_net::Counters;
 use fanin_protocol::DropReason;
 use fanin_protocol::atp;
 use fanin_protocol::switchml::{JobCounters, LeafCounters, SwitchCounters};
+use fanin_protocol::tensor_counts::TensorCounts;
 
 use super::carry::Carrying;
 use crate::dataplane_api::TrafficCounters;
@@ -82,12 +83,13 @@ pub(super) fn kernel(counters: &fanin_xdp::Counters) -> TrafficCounters {
 }
 
 /// One job's share.
-pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters) -> TrafficCounters {
+pub(super) fn job(traffic: &JobTraffic, counters: &JobCounters, tensors: &[TensorCounts]) -> TrafficCounters {
     TrafficCounters {
         contributions: counters.contributions,
         aggregates: counters.aggregates,
         resends_answered: counters.replies,
         telemetry: counters.telemetry,
+        tensors: tensors.to_vec(),
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }
@@ -114,7 +116,11 @@ fn leaf_traffic(counters: &LeafCounters) -> TrafficCounters {
 }
 
 /// An ATP job's share.
-pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> TrafficCounters {
+pub(super) fn atp_job(
+    traffic: &JobTraffic,
+    counters: &atp::SwitchCounters,
+    tensors: &[TensorCounts],
+) -> TrafficCounters {
     TrafficCounters {
         contributions: counters.contributions,
         aggregates: counters.aggregates,
@@ -123,6 +129,7 @@ pub(super) fn atp_job(traffic: &JobTraffic, counters: &atp::SwitchCounters) -> T
         slots_abandoned: counters.abandoned,
         ecn_marks: counters.marks,
         telemetry: counters.telemetry,
+        tensors: tensors.to_vec(),
         drops: by_reason(&counters.drops),
         ..traffic.counters()
     }

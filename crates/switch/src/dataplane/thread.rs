@@ -463,11 +463,17 @@ impl Thread {
             for job in &self.jobs {
                 let traffic = &self.traffic[usize::from(job.job_id as u8)];
                 let counters = match (&job.atp, &job.racks) {
-                    (Some(_), _) => self.atp.job_counters(job.job_id).map(|found| publish::atp_job(traffic, found)),
+                    (Some(_), _) => {
+                        let tensors = self.atp.job_tensors(job.job_id);
+                        self.atp.job_counters(job.job_id).map(|found| publish::atp_job(traffic, found, tensors))
+                    }
                     (None, Some(RackInstall::Leaf(_))) => {
                         self.leaf.job_counters(job.job_id).map(|found| publish::leaf_job(traffic, found))
                     }
-                    (None, _) => self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found)),
+                    (None, _) => {
+                        let tensors = self.switch.job_tensors(job.job_id);
+                        self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found, tensors))
+                    }
                 };
                 published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
             }

@@ -25,10 +25,12 @@
 //! | `fanin_job_checksum` | 0/1 | `job`, … | whether they carry a checksum |
 //! | `fanin_job_accumulator_info` | 1 | `job`, …, `accumulator` | how sums of floats are added |
 //! | `fanin_job_accumulator_elements_total` | elements | `job`, …, `cause` | what an accumulator of floats met: overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits |
+//! | `fanin_job_tensor_elements` | elements | `job`, …, `tensor`, `cause` | the same by tensor: the worst 32, and all others together |
 //! | `fanin_job_workers` | workers | `job`, …, `state` | joining, joined, attached, left, lost |
 //!
 //! The numbers are read when asked for: the data plane keeps plain counters and knows nothing of this format.
 
+use std::collections::BTreeMap;
 use std::fmt::Error;
 
 use fanin_control::Algorithm;
@@ -40,7 +42,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::view::{accumulator_causes, accumulator_label, data_path, worker_state};
+use super::view::{accumulator_causes, accumulator_label, causes_met, data_path, tensor_name, worker_state};
 
 /// Label names and values of one sample.
 type Labels = Vec<(&'static str, String)>;
@@ -283,7 +285,24 @@ fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> R
         })
         .collect();
     let help = "Elements by what the job's accumulator of floats met";
-    counters(encoder, "fanin_job_accumulator_elements", help, None, &values)
+    counters(encoder, "fanin_job_accumulator_elements", help, None, &values)?;
+    let tensors: Vec<_> = numbered(jobs).flat_map(tensor_samples).collect();
+    let help = "The same by tensor, since the switch has kept it apart";
+    gauges(encoder, "fanin_job_tensor_elements", help, None, &tensors)
+}
+
+/// Names may meet: two keys whose names were cut, or that no rank has named. A series must not be there twice.
+fn tensor_samples(job: &JobStatus) -> Vec<(Labels, f64)> {
+    let mut sums: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
+    for tensor in &job.tensors {
+        for (cause, count) in causes_met(&tensor.counters.unwrap_or_default()) {
+            *sums.entry((tensor_name(tensor), cause)).or_default() += count;
+        }
+    }
+    let labels = |(tensor, cause): (String, &'static str)| {
+        job_labels(job).into_iter().chain([("tensor", tensor), ("cause", cause.to_string())]).collect()
+    };
+    sums.into_iter().map(|(names, count)| (labels(names), count as f64)).collect()
 }
 
 fn drop_samples(labels: &Labels, counters: &DataplaneCounters) -> Vec<(Labels, u64)> {

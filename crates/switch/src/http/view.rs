@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fanin_control::proto::{
-    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, WorkerState,
-    WorkerStatus,
+    AccumulatorCounters, Collective, DataPath, DataplaneCounters, JobState, JobStatus, StatusResponse, TensorCounters,
+    WorkerState, WorkerStatus,
 };
 use fanin_control::{Algorithm, WireFormat};
 use fanin_wire::Accumulator;
@@ -80,8 +80,16 @@ struct JobView {
     accumulator: &'static str,
     /// Elements by what it met; nothing where it adds words.
     accumulator_counts: BTreeMap<&'static str, u64>,
+    /// The same by tensor, the worst first.
+    tensors: Vec<TensorView>,
     traffic: TrafficView,
     workers: Vec<WorkerView>,
+}
+
+#[derive(Serialize)]
+struct TensorView {
+    name: String,
+    accumulator_counts: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -155,10 +163,10 @@ impl From<DataplaneCounters> for TrafficView {
 impl From<JobStatus> for JobView {
     fn from(job: JobStatus) -> Self {
         let counts = job.counters.as_ref().and_then(|counters| counters.accumulator).unwrap_or_default();
-        let met = accumulator_causes(&counts).into_iter().filter(|(_, count)| *count > 0);
         Self {
             accumulator: accumulator_label(&job),
-            accumulator_counts: met.collect(),
+            accumulator_counts: causes_met(&counts).collect(),
+            tensors: job.tensors.iter().map(TensorView::from).collect(),
             state: job_state(job.state()),
             wire_format: wire_format(job.wire_format()),
             algorithm: if job.algorithm() == Algorithm::Atp { "atp" } else { "switchml" },
@@ -184,6 +192,13 @@ impl From<JobStatus> for JobView {
             traffic: job.counters.map(TrafficView::from).unwrap_or_default(),
             workers: job.workers.into_iter().map(WorkerView::from).collect(),
         }
+    }
+}
+
+impl From<&TensorCounters> for TensorView {
+    fn from(tensor: &TensorCounters) -> Self {
+        let met = causes_met(&tensor.counters.unwrap_or_default()).collect();
+        Self { name: tensor_name(tensor), accumulator_counts: met }
     }
 }
 
@@ -221,6 +236,20 @@ impl From<Collective> for CollectiveView {
 /// How a job's sums of floats are added.
 pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
     Accumulator::from_code(job.accumulator).map_or("unknown", Accumulator::label)
+}
+
+/// What people call a tensor.
+pub(super) fn tensor_name(tensor: &TensorCounters) -> String {
+    match tensor.key {
+        None => "other tensors".into(),
+        Some(key) if tensor.name.is_empty() => format!("tensor {key:#06x}"),
+        Some(_) => tensor.name.clone(),
+    }
+}
+
+/// Those of the counts that are not zero.
+pub(super) fn causes_met(counts: &AccumulatorCounters) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+    accumulator_causes(counts).into_iter().filter(|(_, count)| *count > 0)
 }
 
 /// The counts with their names.

@@ -22,6 +22,7 @@ use crate::DropReason;
 use crate::atp::floats::{Sum, raw_format};
 use crate::atp::scale;
 use crate::float_pool::{FloatPool, Terms};
+use crate::tensor_counts::{TensorCounts, TensorTable};
 use crate::time::{Span, Time};
 
 pub use decide::{Verdict, without_payload};
@@ -120,6 +121,8 @@ pub struct SwitchCounters {
 struct Job {
     config: JobConfig,
     counters: SwitchCounters,
+    /// The counters' telemetry by tensor.
+    tensors: TensorTable,
 }
 
 /// One data-plane thread's switch program.
@@ -168,7 +171,8 @@ impl Switch {
             return Err(InstallError::Accumulator);
         }
         self.make_pool(job.accumulator);
-        self.jobs[number] = Some(Job { config: job, counters: SwitchCounters::default() });
+        let tensors = TensorTable::new(job.accumulator, true);
+        self.jobs[number] = Some(Job { config: job, counters: SwitchCounters::default(), tensors });
         Ok(())
     }
 
@@ -236,6 +240,11 @@ impl Switch {
         self.job(job_id).map(|job| &job.counters)
     }
 
+    /// What the tensors of one job met in its accumulator here.
+    pub fn job_tensors(&self, job_id: u32) -> &[TensorCounts] {
+        self.job(job_id).map_or(&[], |job| job.tensors.rows())
+    }
+
     /// Slots that some chunk has, of all jobs or of one.
     pub fn slots_in_use(&self, job_id: Option<u32>) -> usize {
         let is_counted = |owner: &Owner| job_id.is_none_or(|job_id| owner.job_id == job_id);
@@ -273,6 +282,14 @@ impl Switch {
     fn count(&mut self, header: &Header, add: impl Fn(&mut SwitchCounters)) {
         add(&mut self.counters);
         self.tally((header.job_id & 0xff) as usize, add);
+    }
+
+    /// Counts what a sum met, for the tensor as well.
+    fn note(&mut self, header: &Header, telemetry: &Telemetry) {
+        self.count(header, |counters| counters.telemetry.merge(telemetry));
+        if let Some(job) = self.jobs.get_mut((header.job_id & 0xff) as usize).and_then(Option::as_mut) {
+            job.tensors.note(header.collective_tag, telemetry);
+        }
     }
 
     fn tally(&mut self, job_number: usize, add: impl Fn(&mut SwitchCounters)) {
@@ -373,7 +390,7 @@ impl Switch {
         let mut slot = self.slots[usize::from(header.slot_index)].clone();
         if let Some(sum) = self.float_sum(header, header.element_count) {
             let telemetry = accumulate::floats(&mut slot, header, payload, sum);
-            self.count(header, |counters| counters.telemetry.merge(&telemetry));
+            self.note(header, &telemetry);
         }
         self.slots[usize::from(header.slot_index)] = slot;
     }
@@ -403,7 +420,7 @@ impl Switch {
             overflow
         };
         let verdict = decide::send_sum(&slot, emit, header, output);
-        self.count(header, |counters| counters.telemetry.merge(&telemetry));
+        self.note(header, &telemetry);
         verdict
     }
 

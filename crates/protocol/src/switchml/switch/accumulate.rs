@@ -113,6 +113,7 @@ fn floats(job: &mut Job, contribution: &Contribution, overwrite: bool, payload: 
     }
     job.copy_mut(contribution).overflow += (telemetry.overflow + telemetry.saturation) as u32;
     job.counters.telemetry.merge(&telemetry);
+    job.tensors.note(contribution.collective_tag, &telemetry);
 }
 
 /// What the Aggregate's `echo` says: the shift of an Int8 sum, or how many elements have left the accumulator's format.

@@ -13,6 +13,7 @@ use super::slot::{SlotCopy, SlotPair};
 use crate::DropReason;
 use crate::float_pool::{FloatPool, Terms};
 use crate::switchml::WORKERS_PER_JOB_MAX;
+use crate::tensor_counts::TensorTable;
 use crate::time::Time;
 
 /// Slots that one job can have over all lanes: slot indices have 15 bits.
@@ -120,6 +121,8 @@ pub(super) struct Job {
     /// By rank, the child that it is behind; empty where the children are the ranks.
     pub child_of_rank: Vec<u16>,
     pub counters: JobCounters,
+    /// The counters' telemetry by tensor.
+    pub tensors: TensorTable,
     /// When each rank's last admitted packet arrived.
     pub last_seen: Vec<Option<Time>>,
     pub slots: Vec<SlotPair>,
@@ -153,6 +156,7 @@ impl Job {
                 telemetry: Telemetry::default(),
                 drops: [0; DropReason::ALL.len()],
             },
+            tensors: TensorTable::new(config.accumulator, false),
             last_seen: vec![None; usize::from(config.worker_count)],
             slots: (0..slot_count as u32).map(|slot| fresh_pair(slot, config.slots_per_lane)).collect(),
             values_first: values.as_ptr().align_offset(LINE_ELEMENTS * size_of::<i32>()).min(LINE_ELEMENTS),

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 use fanin_wire::{Kind, fanin, p4app};
 
 use crate::switchml::WORKERS_PER_JOB_MAX;
+use crate::tensor_counts::TensorCounts;
 use crate::time::Time;
 use crate::{DropReason, Verdict};
 
@@ -188,6 +189,11 @@ impl Switch {
     /// Packets of one job by outcome.
     pub fn job_counters(&self, job_id: u32) -> Option<&JobCounters> {
         self.job(job_id).map(|job| &job.counters)
+    }
+
+    /// What the tensors of one job met in its accumulator.
+    pub fn job_tensors(&self, job_id: u32) -> &[TensorCounts] {
+        self.job(job_id).map_or(&[], |job| job.tensors.rows())
     }
 
     fn job(&self, job_id: u32) -> Option<&Job> {
