@@ -3,10 +3,16 @@
 //! A run is known by all that decides about it, and by the bytes of the program: another build runs all of them again.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+/// How extensions of files begin that are not whole yet.
+const PART: &str = "part";
+const PART_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// A folder of finished runs, a file each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +28,7 @@ impl Kept {
     /// A folder that cannot be made, or a running program that cannot be read.
     pub fn open(folder: &Path) -> anyhow::Result<Kept> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        remove_parts(folder);
         Ok(Kept { folder: folder.into(), program: program()? })
     }
 
@@ -53,11 +60,25 @@ impl Kept {
     /// A file that cannot be written.
     pub fn write<T: Serialize>(&self, name: &str, run: &T) -> anyhow::Result<()> {
         let file = self.file(name);
-        // By process: two that make the same run do not write into each other's.
-        let beside = file.with_extension(format!("part{}", std::process::id()));
+        // Two processes or threads that make the same run do not write into each other's.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let part = format!("{PART}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let beside = file.with_extension(part);
         let text = serde_json::to_string_pretty(run)? + "\n";
         let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &file));
         written.with_context(|| format!("cannot write {}", file.display()))
+    }
+}
+
+/// Removes what runs that were killed have left of files. None is written for so long; one that cannot be removed does no harm.
+fn remove_parts(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_part = path.extension().is_some_and(|name| name.to_string_lossy().starts_with(PART));
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_part && age().is_some_and(|age| age > PART_AGE_MAX) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 
@@ -111,6 +132,27 @@ mod tests {
         );
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert_eq!(program().unwrap(), hash(&[&own]));
+    }
+
+    #[test]
+    fn equal_runs_at_once_do_not_disturb_each_other_and_old_parts_go() {
+        let folder = std::env::temp_dir().join(format!("fanin-kept-parts-{}", std::process::id()));
+        let kept = Kept::open(&folder).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..200).for_each(|_| kept.write("same", &[1, 2]).unwrap()));
+            }
+        });
+        let [old, new] = ["a.part7", "b.part8-0"].map(|name| folder.join(name));
+        for part in [&old, &new] {
+            std::fs::write(part, "[").unwrap();
+        }
+        let file = std::fs::File::options().write(true).open(&old).unwrap();
+        file.set_modified(std::time::SystemTime::now() - 2 * PART_AGE_MAX).unwrap();
+        let kept = Kept::open(&folder).unwrap();
+        assert_eq!((old.exists(), new.exists()), (false, true), "the new one may be another process's");
+        assert_eq!((kept.read("same"), std::fs::read_dir(&folder).unwrap().count()), (Some([1, 2]), 2));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub fn each<T: Send + Serialize + DeserializeOwned>(
     let make = |place, scenario: &Scenario| Trial::run(scenario).and_then(|trial| measure(place, &trial));
     let Some(kept) = &progress.kept else { return all(scenarios, progress.told, make) };
     let name = |scenario: &Scenario| kept.name(&[what.as_bytes(), format!("{scenario:?}").as_bytes()]);
-    let there = scenarios.iter().filter(|scenario| kept.file(&name(scenario)).exists()).count();
+    let there = scenarios.iter().filter(|scenario| kept.read::<T>(&name(scenario)).is_some()).count();
     (progress.told)(&format!(
         "{} runs, of which {there} are there already in {}",
         scenarios.len(),

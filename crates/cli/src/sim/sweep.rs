@@ -1,5 +1,6 @@
 //! `fanin sim sweep`: one scenario with other values and other seeds, on all processors; what is there already is not run again.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -102,8 +103,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         })?;
         return run_one(task, &kept).map(|()| 0);
     }
-    let missing: Vec<&Task> = tasks.iter().filter(|task| read(&kept, task).is_none()).collect();
-    eprintln!("{} runs, of which {} are there already", tasks.len(), tasks.len() - missing.len());
+    let missing = missing(&tasks, &kept);
+    eprintln!("{} runs, of which {} are still to be made", tasks.len(), missing.len());
     if let Some(address) = &arguments.ray {
         let plan = Plan::new(text, arguments, &missing, kept.folder())?;
         ray::run_all(address, &plan)?;
@@ -241,6 +242,12 @@ fn change(value: &mut Value, path: &[&str], new: &Value) -> anyhow::Result<()> {
     }
 }
 
+/// What is still to be run, each once, even if a value was given twice.
+fn missing<'t>(tasks: &'t [Task], kept: &Kept) -> Vec<&'t Task> {
+    let mut seen = BTreeSet::new();
+    tasks.iter().filter(|task| seen.insert(task.name.as_str()) && read(kept, task).is_none()).collect()
+}
+
 fn read(kept: &Kept, task: &Task) -> Option<Figures> {
     kept.read(&task.name)
 }
@@ -375,6 +382,16 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_given_twice_is_one_run() {
+        let kept = kept("twice");
+        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml,ring"]), 2, &kept).unwrap();
+        let names = |tasks: &[&Task]| tasks.iter().map(|task| (task.values[0].clone(), task.seed)).collect::<Vec<_>>();
+        let once = [("ring", 1), ("ring", 2), ("switchml", 1), ("switchml", 2)].map(|(way, seed)| (way.into(), seed));
+        assert_eq!((tasks.len(), names(&missing(&tasks, &kept))), (6, once.to_vec()));
+        std::fs::remove_dir_all(kept.folder()).unwrap();
+    }
+
+    #[test]
     fn what_cannot_be_set_is_said() {
         for (set, word) in [
             ("job.7.workers=3", "section 7"),
@@ -437,7 +454,9 @@ mod tests {
         let kept = kept("again");
         let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2, &kept).unwrap();
         let all: Vec<&Task> = tasks.iter().collect();
+        assert_eq!(missing(&tasks, &kept).len(), 4);
         run_all(&all, &kept, 2).unwrap();
+        assert!(missing(&tasks, &kept).is_empty());
         let table_first = table(&tasks, &["job.0.scheme"], &kept).unwrap();
         assert_eq!(table_first.lines().count(), 5);
         assert!(table_first.lines().nth(3).is_some_and(|row| row.starts_with("switchml,1,")), "{table_first}");
