@@ -36,6 +36,7 @@ fn a_slow_accelerator_pauses_its_senders_and_loses_nothing() {
     let buffer = outcome.links.iter().find(|link| link.is_accelerator()).unwrap().counters;
     assert!(buffer.queued_bytes_max > 100_000 && buffer.queued_bytes_max <= 256 << 10, "{buffer:?}");
     assert_eq!(buffer.sent, 3 * 8 * packets);
+    assert_eq!(outcome.links.len(), 2 * 8 + 1, "the accelerator is one way round");
 }
 
 #[test]

@@ -42,7 +42,9 @@ impl Told<'_> {
 
     /// By link, as in the outcome: share of the time that it was sending.
     pub fn utilisation(&self) -> Vec<f64> {
-        let rates = self.fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.rate_bps as f64);
+        let directions = |ends: [u32; 2]| if ends[0] == ends[1] { 1 } else { 2 };
+        let links = self.fabric.cables.iter().flat_map(|cable| cable.links.into_iter().take(directions(cable.ends)));
+        let rates = links.map(|link| link.rate_bps as f64);
         let seconds = self.duration_ps as f64 / 1e12;
         let sent = self.outcome.links.iter().map(|link| link.counters.sent_bytes as f64 * 8.0);
         sent.zip(rates).map(|(bits, rate)| bits / (rate * seconds)).collect()

@@ -72,6 +72,8 @@ fn add_ranks(ranks: &[Rank], outcome: &mut Outcome) -> anyhow::Result<()> {
 fn whole_links(mut links: Vec<(Identity, Link, u64)>) -> Vec<LinkOutcome> {
     // The two halves are next to each other then, the sending one first.
     links.sort_by_key(|(identity, ..)| (identity.place, !identity.is_sending));
+    // An accelerator is one way round: nothing goes through the other direction of its cable.
+    links.retain(|(identity, ..)| identity.nodes[0] != identity.nodes[1] || identity.place.is_multiple_of(2));
     let mut whole: Vec<LinkOutcome> = Vec::new();
     for (identity, link, corrupted) in links {
         if identity.is_sending {

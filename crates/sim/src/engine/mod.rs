@@ -124,7 +124,7 @@ pub struct Outcome {
     pub flows: Vec<FlowRecord>,
     /// Flows that had started and not ended, in the same order; not in the digest.
     pub unended: Vec<Unended>,
-    /// By cable, and the direction from its first end before the other.
+    /// By cable, and the direction from its first end before the other; accelerators, after all cables, have one direction each.
     pub links: Vec<LinkOutcome>,
     /// By host.
     pub hosts: Vec<HostCounters>,
