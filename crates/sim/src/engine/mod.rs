@@ -264,11 +264,11 @@ struct Work<'a> {
 impl Work<'_> {
     fn run(&self, mut shard: Shard, mut report: impl FnMut(u64) -> bool) -> Shard {
         let _attendance = Attendance(self.pace);
-        let (mut start_ps, mut parity, mut windows) = (0, 0, 0u64);
+        let (mut start_ps, mut end_ps, mut parity, mut windows) = (0, 0, 0, 0u64);
         let mut sample_ps = self.sample_ps;
         while start_ps < self.duration_ps {
             sample_ps = self.sample(&mut shard, sample_ps, start_ps);
-            let end_ps = (start_ps + self.window_ps).min(self.duration_ps);
+            end_ps = (start_ps + self.window_ps).min(self.duration_ps);
             shard.run_window(start_ps, end_ps, self.transport);
             let has_posted = self.post(&mut shard, parity);
             let mut next_ps = if has_posted || shard.is_busy() { end_ps } else { shard.wake_ps().max(end_ps) };
@@ -285,6 +285,7 @@ impl Work<'_> {
             parity ^= 1;
         }
         self.sample(&mut shard, sample_ps, self.duration_ps);
+        shard.check(end_ps);
         shard
     }
 

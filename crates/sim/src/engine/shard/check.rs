@@ -52,15 +52,25 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::engine::pace::Pace;
     use crate::engine::shard::build;
+    use crate::engine::{Work, gather};
     use crate::scenario::Scenario;
+    use crate::transport::Transport;
+
+    const TEXT: &str = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[links]\ncorruption = 0.01\n[[traffic]]\nkind = 'incast'\nsenders = 3";
+
+    fn fresh() -> (Shard, Transport) {
+        let plan = Scenario::parse(TEXT).unwrap().plan().unwrap();
+        let transport = plan.transport;
+        (build(plan, 1).unwrap().remove(0), transport)
+    }
 
     fn shard() -> Shard {
-        let text = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[links]\ncorruption = 0.01\n[[traffic]]\nkind = 'incast'\nsenders = 3";
-        let plan = Scenario::parse(text).unwrap().plan().unwrap();
-        let transport = plan.transport;
-        let mut shard = build(plan, 1).unwrap().remove(0);
+        let (mut shard, transport) = fresh();
         (0..300).for_each(|window| shard.run_window(window * 1_000_000, (window + 1) * 1_000_000, &transport));
         shard
     }
@@ -70,6 +80,27 @@ mod tests {
         let mut shard = shard();
         assert!(shard.corruption.iter().flatten().any(|link| link.lost() > 0), "a weak test");
         assert!(shard.check(300_000_000), "{:?}", shard.failure);
+    }
+
+    #[test]
+    fn what_is_wrong_at_the_end_fails_the_run() {
+        let (mut shard, transport) = fresh();
+        shard.switches[0].outcome.emitted += 1;
+        let (pace, mail) = (Pace::new(1), [Mutex::default(), Mutex::default()]);
+        // Fewer windows than there are between two checks.
+        let work = Work {
+            index: 0,
+            shard_count: 1,
+            window_ps: 1_000_000,
+            duration_ps: 400_000_000,
+            sample_ps: u64::MAX,
+            transport: &transport,
+            pace: &pace,
+            mail: &mail,
+        };
+        let shard = work.run(shard, |_| true);
+        let said = gather::outcome(vec![shard], 400_000_000).unwrap_err().to_string();
+        assert!(said.contains("switch 0 at 400000000 ps") && said.contains("this is a bug"), "{said}");
     }
 
     #[test]
