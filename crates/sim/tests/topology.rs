@@ -221,10 +221,16 @@ fn networks_that_cannot_be_name_the_node_or_the_link() {
         (good.replace("hosts = ['a0', 'a1', 'b0']", "hosts = ['a0', 'a1', 'b0..b1']"), "b1 has no link"),
         (good.replace("switches = ['A', 'B']", "switches = ['A', 'B', 'C']"), "C cannot reach A"),
         (good.replace("switches = ['A', 'B']", "switches = ['A', 'B', 'a0']"), "`a0` is named twice"),
-        (good.replace("switches = ['A', 'B']", "switches = []"), "0 names"),
+        (good.replace("switches = ['A', 'B']", "switches = []"), "no name in the list"),
+        (good.replace("switches = ['A', 'B']", "switches = true"), "a number, a name or range, or a list of these"),
         (good.replace("gbps = 40", "gbps = 0"), "[[topology.link]] 2: gbps = 0"),
         (good.replace("delay_us = 3", "delay_us = 0"), "[[topology.link]] 3: delay_us = 0"),
         (good.replace("queue_kib = 4", "queue_kib = 0"), "[[topology.link]] 3: queue_kib = 0"),
+        (
+            good.replace("queue_kib = 4", "queue_kib = 18014398509481985"),
+            "[[topology.link]] 3: queue_kib = 18014398509481985: from 1 to",
+        ),
+        (format!("{good}\n[links]\nqueue_kib = 4194304"), "links.queue_kib = 4194304: from 1 to 4194303"),
         (good.replace("between = ['A', 'B']", "between = ['A']"), "[[topology.link]] 3: between has 1"),
     ];
     for (text, word) in bad {
@@ -293,4 +299,31 @@ proptest! {
             prop_assert_eq!(outcome.iterations.len(), 10, "{}", text);
         }
     }
+}
+
+#[test]
+fn too_many_links_or_kinds_of_them_are_refused_before_any_is_made() {
+    let of_switches = |between: &str| {
+        format!(
+            "duration_ms = 1\n[topology]\nshape = 'links'\nhosts = 2\nswitches = 20000\n[[topology.link]]\nbetween = {between}\n[[traffic]]\nkind = 'permutation'"
+        )
+    };
+    let said = refusal(&of_switches("['switch0..switch19999', 'switch0..switch19999']"));
+    assert!(said.contains("[[topology.link]] 1: switch0 is connected to itself"), "{said}");
+    let said = refusal(&of_switches("['switch0..switch9999', 'switch10000..switch19999']"));
+    assert!(said.contains("100000000 links") && said.contains("at most 4000000"), "{said}");
+    let kinds = |count: u32| {
+        let mut text = format!("duration_ms = 1\n[topology]\nshape = 'links'\nhosts = {count}\nswitches = 'A'\n");
+        for host in 0..count {
+            link(&mut text, &format!("host{host}"), "A");
+            let _ = writeln!(text, "gbps = {}", host + 1);
+        }
+        text + "[[traffic]]\nkind = 'permutation'"
+    };
+    assert!(Scenario::parse(&kinds(128)).unwrap().plan().is_ok());
+    let said = refusal(&kinds(130));
+    assert!(
+        said.contains("[topology]: links of 260 kinds") && said.contains("give links fewer different rates"),
+        "{said}"
+    );
 }

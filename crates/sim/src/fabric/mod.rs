@@ -6,6 +6,8 @@ mod shapes;
 pub use parts::divide;
 pub use shapes::{Links, dumbbell, fat_tree, leaf_spine, star};
 
+use std::collections::HashMap;
+
 use anyhow::{Context, ensure};
 
 use crate::link::LinkConfig;
@@ -99,6 +101,9 @@ pub fn next_hop(routes: &SwitchRoutes, directory: &Routes, packet: &Packet) -> u
     usize::from(routes.choices[usize::from(route.first) + choice as usize])
 }
 
+/// A link has its kind's number in a byte.
+const KIND_COUNT_MAX: usize = 1 << u8::BITS;
+
 /// Bits of a hash that one choice takes: ways are seldom more than 32.
 const CHOICE_BITS: u32 = 5;
 
@@ -126,6 +131,31 @@ impl Fabric {
     /// Nodes of both kinds.
     pub fn node_count(&self) -> u32 {
         self.host_count + self.switch_count
+    }
+
+    /// The different kinds of links, in the order in which they come first, and the kind of each: by cable, its two directions.
+    ///
+    /// # Errors
+    /// For more kinds than a link can name.
+    pub fn kinds(&self) -> anyhow::Result<(Vec<LinkConfig>, Vec<[u8; 2]>)> {
+        let (mut kinds, mut numbers) = (Vec::new(), HashMap::new());
+        let mut number = |link: &LinkConfig| {
+            let LinkConfig { rate_bps, delay_ps, queue_bytes_max, mark_bytes, corruption } = *link;
+            let key = (rate_bps, delay_ps, queue_bytes_max, mark_bytes, corruption.to_bits());
+            *numbers.entry(key).or_insert_with(|| {
+                kinds.push(*link);
+                kinds.len() - 1
+            })
+        };
+        let of_cables: Vec<[usize; 2]> =
+            self.cables.iter().map(|cable| cable.links.each_ref().map(&mut number)).collect();
+        ensure!(
+            kinds.len() <= KIND_COUNT_MAX,
+            "links of {} kinds, at most {KIND_COUNT_MAX} (a host's link has another one in each direction): give links \
+             fewer different rates, delays, queues, marks and chances of corruption",
+            kinds.len()
+        );
+        Ok((kinds, of_cables.into_iter().map(|numbers| numbers.map(|number| number as u8)).collect()))
     }
 
     /// By host, the rate of its link; 0 if it has none.

@@ -9,6 +9,8 @@ use super::LinksSection;
 use crate::fabric::{self, Cable, Fabric, Links};
 use crate::packet::HOST_COUNT_MAX;
 
+const LINK_COUNT_MAX: usize = 4_000_000;
+
 /// `[topology]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "shape", rename_all = "kebab-case", deny_unknown_fields)]
@@ -53,7 +55,7 @@ pub enum Topology {
 
 /// Names: how many (`host0` or `switch0` and on), one name or range, or a list of these. A range is `leaf0..leaf3`, both ends included.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number, a name or range, or a list of these")]
 pub enum Names {
     /// Numbered from 0.
     Count(u32),
@@ -94,7 +96,9 @@ impl Topology {
             Topology::Dumbbell { left, right } => fabric::dumbbell(*left, *right, links),
             Topology::Links { switches, hosts, links } => Nodes::new(hosts, switches)?.connect(links, section),
         };
-        fabric.context("[topology]")
+        let fabric = fabric.context("[topology]")?;
+        fabric.kinds().context("[topology]")?;
+        Ok(fabric)
     }
 }
 
@@ -112,12 +116,9 @@ impl Names {
         let mut names = Vec::new();
         for part in parts {
             names.extend(expand_range(part)?);
+            ensure!(names.len() <= HOST_COUNT_MAX, "more than {HOST_COUNT_MAX} names");
         }
-        ensure!(
-            !names.is_empty() && names.len() <= HOST_COUNT_MAX,
-            "{} names: from 1 to {HOST_COUNT_MAX}",
-            names.len()
-        );
+        ensure!(!names.is_empty(), "no name in the list: name one at least");
         Ok(names)
     }
 }
@@ -171,7 +172,7 @@ impl Nodes {
         let mut cables = Vec::new();
         for (place, section) in sections.iter().enumerate() {
             let (links, context) = (section.links(defaults), || format!("[[topology.link]] {}", place + 1));
-            let pairs = self.pairs(section).with_context(context)?;
+            let pairs = self.pairs(section, LINK_COUNT_MAX.saturating_sub(cables.len())).with_context(context)?;
             let links = links.with_context(context)?;
             cables.extend(pairs.into_iter().map(|ends| self.cable(ends, links)));
         }
@@ -203,8 +204,8 @@ impl Nodes {
         names.expand("")?.into_iter().map(find).collect()
     }
 
-    /// The ends of each link of a section.
-    fn pairs(&self, section: &LinkSection) -> anyhow::Result<Vec<[u32; 2]>> {
+    /// The ends of each link of a section, which may be so many.
+    fn pairs(&self, section: &LinkSection, count_max: usize) -> anyhow::Result<Vec<[u32; 2]>> {
         let [one, other] = section.between.as_slice() else {
             bail!("between has {} entries: one for each side of the links", section.between.len())
         };
@@ -212,7 +213,19 @@ impl Nodes {
         let host_in = |nodes: &[u32]| nodes.iter().copied().find(|&node| node < self.host_count);
         let switch_in = |nodes: &[u32]| nodes.iter().copied().find(|&node| node >= self.host_count);
         match (host_in(&ones), host_in(&others)) {
-            (None, None) => Ok(ones.iter().flat_map(|&one| others.iter().map(move |&other| [one, other])).collect()),
+            (None, None) => {
+                let seen: BTreeSet<u32> = ones.iter().copied().collect();
+                if let Some(both) = others.iter().find(|node| seen.contains(node)) {
+                    bail!("{} is connected to itself: it is on both sides", self.name(*both));
+                }
+                let count = ones.len() * others.len();
+                ensure!(
+                    count <= count_max,
+                    "{count} links, beside those before: at most {LINK_COUNT_MAX} in all; each switch of one side has a \
+                     link to each of the other"
+                );
+                Ok(ones.iter().flat_map(|&one| others.iter().map(move |&other| [one, other])).collect())
+            }
             (Some(one), Some(other)) => {
                 bail!("{} and {} are hosts: connect each to a switch", self.name(one), self.name(other))
             }
@@ -237,7 +250,6 @@ impl Nodes {
         let mut switch_of: BTreeMap<u32, u32> = BTreeMap::new();
         for [one, other] in cables.iter().map(|cable| cable.ends) {
             let names = || (self.name(one), self.name(other));
-            ensure!(one != other, "{} is connected to itself", self.name(one));
             for (host, switch) in [(one, other), (other, one)].into_iter().filter(|(node, _)| *node < self.host_count) {
                 if let Some(first) = switch_of.insert(host, switch).filter(|&first| first != switch) {
                     let [host, first, second] = [host, first, switch].map(|node| self.name(node));

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
-
 use super::{
     Arrivals, ELSEWHERE, FarEnd, HostNode, Identity, NodeKind, NodeRef, Ports, Post, Shard, Switch, WORD_BITS,
 };
@@ -12,7 +10,7 @@ use crate::engine::accelerator::Accelerator;
 use crate::engine::buffers::Buffers;
 use crate::engine::corruption::Corruption;
 use crate::engine::{Plan, SwitchOutcome};
-use crate::fabric::{Cable, Fabric, Port, Routes, SwitchRoutes};
+use crate::fabric::{Fabric, Port, Routes, SwitchRoutes};
 use crate::host::Host;
 use crate::job::aggregation::DATAGRAM_BYTES_MAX;
 use crate::link::{Class, Link, LinkConfig};
@@ -70,13 +68,7 @@ impl Builder {
     fn new(fabric: Fabric, shard_count: u32, mut routes: Routes) -> anyhow::Result<Builder> {
         let switch_routes = std::mem::take(&mut routes.switches);
         let directory = Arc::new(routes);
-        let mut classes: Vec<LinkConfig> = Vec::new();
-        for config in fabric.cables.iter().flat_map(|cable| cable.links) {
-            if !classes.contains(&config) {
-                classes.push(config);
-            }
-        }
-        ensure!(classes.len() <= 256, "links of {} kinds: at most 256", classes.len());
+        let (classes, class_of) = fabric.kinds()?;
         let shards = (0..shard_count).map(|_| Shard {
             links: Vec::new(),
             ends: Vec::new(),
@@ -101,9 +93,11 @@ impl Builder {
         });
         let mut builder =
             Builder { fabric, switch_routes, shards: shards.collect(), halves: Vec::new(), classes: classes.clone() };
-        for (index, cable) in builder.fabric.cables.clone().iter().enumerate() {
-            for end in 0..2 {
-                let halves = builder.add_link(index, cable, end);
+        for (index, classes) in class_of.into_iter().enumerate() {
+            let ends = builder.fabric.cables[index].ends;
+            for (end, class) in classes.into_iter().enumerate() {
+                let place = (2 * index + end) as u32;
+                let halves = builder.add_link(place, class, [ends[end], ends[1 - end]]);
                 builder.halves.push(halves);
             }
         }
@@ -146,11 +140,8 @@ impl Builder {
         self.fabric.part_of[node as usize] % self.shards.len() as u32
     }
 
-    fn add_link(&mut self, index: usize, cable: &Cable, end: usize) -> [(u32, u32); 2] {
-        let nodes = [cable.ends[end], cable.ends[1 - end]];
+    fn add_link(&mut self, place: u32, class: u8, nodes: [u32; 2]) -> [(u32, u32); 2] {
         let [from, to] = nodes.map(|node| self.shard_of(node));
-        let place = (2 * index + end) as u32;
-        let class = self.classes.iter().position(|class| *class == cable.links[end]).unwrap_or_default() as u8;
         let mut add = |shard: u32, is_sending| {
             let shard = &mut self.shards[shard as usize];
             // Where its receiver is here, add_node says so.
