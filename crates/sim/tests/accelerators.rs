@@ -60,6 +60,16 @@ fn one_that_keeps_up_changes_little_and_none_changes_nothing() {
 }
 
 #[test]
+fn its_delay_is_a_windows_length_whatever_the_links_delays() {
+    let delay_ps = |links: &str| {
+        let text = star(&format!("[links]\ndelay_us = {links}\n[panama]\naccelerator_gbps = 100\nbuffer_kib = 100000"));
+        let plan = Scenario::parse(&text).unwrap().plan().unwrap();
+        plan.fabric.cables.last().unwrap().links[0].delay_ps
+    };
+    assert_eq!((delay_ps("2"), delay_ps("500")), (2_000_000, 10_000_000));
+}
+
+#[test]
 fn any_number_of_threads_pauses_the_same() {
     let text = "duration_ms = 6\nseed = 2\n[topology]\nshape = 'fat-tree'\nk = 4\n[panama]\naccelerator_gbps = 12\nbuffer_kib = 300\n\
                 [[traffic]]\nkind = 'poisson'\nload = 0.3\nsizes = 'websearch'\n[[job]]\nbytes = 300000\ncompute_ms = 0.1\n\
@@ -79,7 +89,10 @@ fn what_cannot_be_is_refused() {
     let bad = [
         ("[panama]\naccelerator_gbps = 0", "accelerator_gbps = 0"),
         ("[panama]\naccelerator_gbps = 20\nbuffer_kib = 20", "give it more memory"),
-        ("[panama]\npause_above_kib = 20", "only with accelerator_gbps"),
+        ("[panama]\npause_above_kib = 20", "pause_above_kib: only with accelerator_gbps"),
+        ("[panama]\nbuffer_kib = 2000", "buffer_kib: only with accelerator_gbps"),
+        ("[panama]\naccelerator_gbps = 20\nbuffer_kib = 4194304", "buffer_kib = 4194304: from 1 to 4194303"),
+        ("[panama]\naccelerator_gbps = 20\npause_above_kib = 1", "pause_above_kib = 1: from 4 to 12"),
         ("[panama]\naccelerator_gbps = 20\n[switches]\nbuffer_kib = 900\npause = true", "not beside [switches]"),
     ];
     for (more, word) in bad {

@@ -3,8 +3,8 @@
 //!
 //! An accelerator is a link from its switch to itself: what waits for the link is the buffer, and what comes in at its other end is handled at once.
 
-use super::Plan;
 use super::buffers::{Buffers, Memory, Order};
+use super::{Plan, WINDOW_PS_MAX};
 use crate::fabric::{Cable, Port};
 use crate::link::{Class, Link, LinkConfig};
 use crate::packet::Packet;
@@ -18,13 +18,14 @@ pub struct Accelerators {
     pub memory: Memory,
 }
 
-/// Gives each switch with a paced program its link to itself, after all other cables. A packet takes the shortest delay of the network to pass, so that windows stay as they are.
+/// Gives each switch with a paced program its link to itself, after all other cables. A packet takes as long to
+/// pass as a window is, the least that leaves windows as they are.
 pub fn connect_accelerators(plan: &mut Plan) {
     let Some(accelerators) = plan.accelerators else { return };
     let delays = plan.fabric.cables.iter().flat_map(|cable| cable.links).map(|link| link.delay_ps);
     let link = LinkConfig {
         rate_bps: accelerators.rate_bps,
-        delay_ps: delays.min().unwrap_or(0),
+        delay_ps: delays.min().unwrap_or(0).min(WINDOW_PS_MAX),
         queue_bytes_max: accelerators.memory.bytes,
         mark_bytes: u64::MAX,
         corruption: 0.0,

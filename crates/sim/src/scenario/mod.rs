@@ -24,6 +24,8 @@ const IP_TCP_HEADER_BYTES: u16 = 40;
 /// Preamble, Ethernet header, checksum and the gap between frames.
 const ETHERNET_BYTES: u16 = 38;
 const ETHERNET_FRAME_BYTES_MIN: u16 = 84;
+/// What waits is counted in 32 bits of bytes.
+const QUEUE_KIB_MAX: u64 = (1 << 22) - 1;
 
 /// Everything about a run.
 #[derive(Clone, Debug, Deserialize)]
@@ -120,7 +122,8 @@ impl SwitchesSection {
     /// For a network, with packets of up to so many bytes.
     fn build(&self, fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<Memory> {
         ensure!(self.share > 0.0 && self.share <= 1024.0, "share = {}: above 0, at most 1024", self.share);
-        let bytes = self.buffer_kib.saturating_mul(1024);
+        check_kib("buffer_kib", self.buffer_kib)?;
+        let bytes = self.buffer_kib * 1024;
         ensure!(bytes >= packet_bytes, "buffer_kib = {}: room for a packet at least", self.buffer_kib);
         if !self.pause {
             ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with pause = true");
@@ -140,39 +143,44 @@ fn pause(who: &str, bytes: u64, above_kib: Option<u64>, fabric: &Fabric, packet_
     let on_link = links.map(|link| link.round_trip_bytes()).max().unwrap_or(0);
     let headroom = on_link + 2 * packet_bytes + u64::from(PAUSE_BYTES);
     let above_max = (bytes / port_count).saturating_sub(headroom);
-    let above_bytes = above_kib.map_or(above_max, |kib| kib.saturating_mul(1024));
+    let above_min = 2 * packet_bytes;
     ensure!(
-        above_bytes >= 2 * packet_bytes && above_bytes <= above_max,
-        "{who} of {port_count} ports and {} KiB pauses a port at {} KiB at most, and needs room for two packets: give it \
-         more memory",
-        bytes / 1024,
-        above_max / 1024
+        above_max >= above_min,
+        "buffer_kib = {}: {who} of {port_count} ports would pause each at {above_max} bytes, and two packets have \
+         {above_min}: give it more memory",
+        bytes / 1024
     );
+    let above_bytes = above_kib.map_or(above_max, |kib| kib.saturating_mul(1024));
+    if let Some(kib) = above_kib.filter(|_| !(above_min..=above_max).contains(&above_bytes)) {
+        let (low, high) = (above_min.div_ceil(1024), above_max / 1024);
+        anyhow::bail!(
+            "pause_above_kib = {kib}: from {low} to {high} for {who} of {port_count} ports with buffer_kib = {}",
+            bytes / 1024
+        );
+    }
     Ok(Pause { above_bytes, below_bytes: above_bytes / 2 })
 }
 
+const ACCELERATOR_BUFFER_KIB: u64 = 1024;
+
 /// `[panama]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PanamaSection {
     /// What an accelerator takes in, all ports together; without, it is never busy.
     pub accelerator_gbps: Option<f64>,
-    /// What waits for an accelerator at most, all ports together.
-    pub buffer_kib: u64,
+    /// What waits for an accelerator at most, all ports together; without, 1024.
+    pub buffer_kib: Option<u64>,
     /// Stop the sender at a port of which so much waits; without, what leaves room for what is under way.
     pub pause_above_kib: Option<u64>,
-}
-
-impl Default for PanamaSection {
-    fn default() -> Self {
-        PanamaSection { accelerator_gbps: None, buffer_kib: 1024, pause_above_kib: None }
-    }
 }
 
 impl PanamaSection {
     fn build(&self, fabric: &Fabric, packet_bytes: u64, pauses: bool) -> anyhow::Result<Option<Accelerators>> {
         let Some(gbps) = self.accelerator_gbps else {
-            ensure!(self.pause_above_kib.is_none(), "pause_above_kib: only with accelerator_gbps");
+            for (key, value) in [("buffer_kib", self.buffer_kib), ("pause_above_kib", self.pause_above_kib)] {
+                ensure!(value.is_none(), "{key}: only with accelerator_gbps");
+            }
             return Ok(None);
         };
         within("accelerator_gbps", gbps, 0.001, 1e6)?;
@@ -180,7 +188,9 @@ impl PanamaSection {
             !pauses,
             "accelerator_gbps: not beside [switches] pause = true, whose pauses would be mixed up with these"
         );
-        let bytes = self.buffer_kib.saturating_mul(1024);
+        let buffer_kib = self.buffer_kib.unwrap_or(ACCELERATOR_BUFFER_KIB);
+        check_kib("buffer_kib", buffer_kib)?;
+        let bytes = buffer_kib * 1024;
         let pause = pause("an accelerator", bytes, self.pause_above_kib, fabric, packet_bytes)?;
         Ok(Some(Accelerators { rate_bps: bits(gbps), memory: Memory { bytes, share: 1.0, pause: Some(pause) } }))
     }
@@ -281,6 +291,8 @@ impl Scenario {
         let installer = jobs::Installer::new(&self.jobs, self.transport.mtu_bytes, transport, self.atp);
         installer.install(self.seed, &mut plan)?;
         engine::connect_accelerators(&mut plan);
+        // Jobs may have changed some links, and accelerators are some.
+        plan.fabric.kinds().context("[topology]")?;
         Ok(plan)
     }
 
@@ -313,6 +325,11 @@ fn within(name: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn check_kib(name: &str, kib: u64) -> anyhow::Result<()> {
+    ensure!((1..=QUEUE_KIB_MAX).contains(&kib), "{name} = {kib}: from 1 to {QUEUE_KIB_MAX}");
+    Ok(())
+}
+
 fn bits(gbps: f64) -> u64 {
     (gbps * 1e9) as u64
 }
@@ -323,12 +340,13 @@ impl LinksSection {
         within(&format!("{prefix}gbps"), self.gbps, 0.001, 10_000.0)?;
         within(&format!("{prefix}core_gbps"), self.core_gbps.unwrap_or(self.gbps), 0.001, 10_000.0)?;
         within(&format!("{prefix}delay_us"), self.delay_us, 0.01, 1e6)?;
+        check_kib(&format!("{prefix}queue_kib"), self.queue_kib)?;
         within(&format!("{prefix}corruption"), self.corruption, 0.0, 0.5)
     }
 
     fn build(&self) -> anyhow::Result<Links> {
         let delay_ps = (self.delay_us * PS_PER_US) as u64;
-        ensure!(self.queue_kib > 0, "queue_kib = 0: a queue must hold at least a packet");
+        check_kib("queue_kib", self.queue_kib)?;
         let port = |gbps| LinkConfig {
             rate_bps: bits(gbps),
             delay_ps,
