@@ -301,6 +301,15 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("'switchml'", "'ring'\nchoose_trees = 'lot'"), "choose_trees"),
         (good.replace("'switchml'", "'switchml'\nchoose_trees = 'luck'"), "luck"),
         (good.replace("'switchml'", "'switchml'\narrivals_per_s = 0"), "arrivals_per_s"),
+        (good.replace("'switchml'", "'switchml'\narrivals_per_s = 9\nstart_ms = -1.0"), "start_ms = -1: from 0"),
+        (good.replace("'switchml'", "'switchml'\nstart_ms = [0.0, 4e6]"), "start_ms = 4000000: from 0"),
+        (good.replace("'switchml'", "'switchml'\nstart_ms = [2.0, 1.0]"), "the earliest first"),
+        (good.replace("workers = 8", "workers = 'all'"), "a number, or the least and the most"),
+        (
+            good.replace("workers = 8", "workers = 8\nplacement = 'near'"),
+            "\"packed\", \"shared\", \"random\", or hosts",
+        ),
+        (good.replace("workers = 8", "workers = 8\nmodel = 7"), "a model's name, or a list"),
         (good.replace("'switchml'", "'switchml'\narrivals_per_s = 1000\nplacement = 'shared'"), "count = 1"),
     ];
     for (text, word) in bad {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// How a job's hosts are chosen.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "\"packed\", \"shared\", \"random\", or hosts by number as [0, 1]")]
 pub enum Placement {
     /// By rank.
     Hosts(Vec<u16>),

@@ -123,7 +123,7 @@ impl std::fmt::Display for Scheme {
 
 /// Models by name.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a model's name, or a list of names")]
 pub enum Models {
     /// One.
     One(String),
@@ -133,7 +133,7 @@ pub enum Models {
 
 /// A number, or the ends of a range to draw from.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number, or the least and the most as [least, most]")]
 pub enum Range<T> {
     /// The same for all.
     Exactly(T),
@@ -203,6 +203,11 @@ impl Iterator for Arrivals {
     }
 }
 
+fn check_start(start_ms: f64) -> anyhow::Result<f64> {
+    ensure!((0.0..=3.6e6).contains(&start_ms), "start_ms = {start_ms}: from 0 to an hour");
+    Ok(start_ms)
+}
+
 impl JobSection {
     /// Draws in an order that does not depend on the scheme: another scheme has the same jobs on the same hosts.
     pub(super) fn draw(&self, number: usize, placer: &mut Placer, random: &mut Random) -> anyhow::Result<Drawn> {
@@ -218,12 +223,12 @@ impl JobSection {
         };
         ensure!((2..=65_535).contains(&workers), "workers = {workers}: from 2 to 65,535");
         let start_ms = match self.start_ms {
-            Range::Exactly(start) => start,
+            Range::Exactly(start) => check_start(start)?,
             Range::Between(first, last) => {
+                ensure!(check_start(first)? <= check_start(last)?, "start_ms = [{first}, {last}]: the earliest first");
                 first + (last - first) * ((starts.bits() >> 11) as f64 / (1u64 << 53) as f64)
             }
         };
-        ensure!(start_ms.is_finite() && (0.0..=3.6e6).contains(&start_ms), "start_ms = {start_ms}: from 0 to an hour");
         ensure!(
             self.congestion.is_none() || self.scheme == Scheme::Ring,
             "congestion: of a job with scheme = \"ring\" only; others have their own"
@@ -287,6 +292,7 @@ impl JobSection {
         let Range::Exactly(start_ms) = self.start_ms else {
             bail!("arrivals_per_s and a range of start_ms: give one of them");
         };
+        check_start(start_ms)?;
         Ok(Some(Arrivals { at_ps: (start_ms * 1e9) as u64, gap_mean_ps: 1e12 / rate, gaps: random.split() }))
     }
 

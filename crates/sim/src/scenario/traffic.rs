@@ -40,7 +40,10 @@ pub enum Traffic {
 
 /// Sizes of flows.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "bytes, \"websearch\", \"datamining\", or points as [[bytes, share of flows no longer], ...]"
+)]
 pub enum SizesName {
     /// All alike, bytes.
     Fixed(u64),
