@@ -111,6 +111,7 @@ impl Fabric {
         })
     }
 
+    /// The switches with the shortest way to the farthest host's and, of these, the shortest ways to all together; none if a switch has no way to one.
     fn centres(&self, hosts: &[u32]) -> Option<Vec<u32>> {
         let mut scores = vec![(0u32, 0u64); self.node_count()];
         for &host in hosts {
@@ -144,7 +145,7 @@ impl Fabric {
         needed.filter_map(|node| above[node as usize]).collect()
     }
 
-    fn has_below(&self, root: u32, hosts: &[u32]) -> bool {
+    pub(super) fn has_below(&self, root: u32, hosts: &[u32]) -> bool {
         let (_, above) = self.descend(root);
         hosts.iter().all(|&host| above[host as usize].is_some())
     }

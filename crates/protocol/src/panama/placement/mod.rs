@@ -84,7 +84,7 @@ pub enum Refusal {
     },
     /// A host is not in the fabric, or is there twice.
     BadHost(u32),
-    /// No switch has all workers below it.
+    /// There is no way between all workers, or none of a root that was named.
     NotConnected,
     /// A job of this number has trees already.
     InUse,
@@ -106,7 +106,9 @@ impl core::fmt::Display for Refusal {
             Refusal::BadHost(host) => {
                 write!(f, "host {host} is not in the fabric, or is named twice: name each worker's host once")
             }
-            Refusal::NotConnected => write!(f, "no switch has all workers below it: place them in one fabric"),
+            Refusal::NotConnected => {
+                write!(f, "no switch reaches all workers: name one at least, and place all of them in one fabric")
+            }
             Refusal::InUse => write!(f, "a job of this number has trees already: remove it first"),
             Refusal::BadRequest => {
                 write!(f, "window_max must be a power of two, and share_percent from 1 to 100")
@@ -160,14 +162,15 @@ impl Controller {
         self.policy.tree_count_max = tree_count_max;
     }
 
-    /// Chooses trees for a job. The roots are the nearest switches with all workers below them: other jobs are disturbed least,
-    /// and no packet climbs higher than it must. Of these it takes one after the other, each time the one whose busiest cable
-    /// above the racks carries the fewest trees, so that the trees part at the spine as far as the fabric lets them.
+    /// Chooses trees for a job. The roots are the nearest switches with all workers below them, or in the middle of the workers if
+    /// there are none: other jobs are disturbed least, and no packet climbs higher than it must. Of these it takes one after the
+    /// other, each time the one whose busiest cable above the racks carries the fewest trees, so that the trees part at the spine
+    /// as far as the fabric lets them. Rates of cables do not count.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn place(&mut self, request: &Request) -> Result<&Plan, Refusal> {
-        let (tier, roots) = self.roots(request)?;
+        let (_, roots) = self.roots(request)?;
         let wanted = usize::from(self.policy.tree_count_max.clamp(1, PANAMA_TREE_COUNT_MAX));
         let mut free = roots.clone();
         let mut plan = Plan { trees: Vec::new(), reasons: Vec::new() };
@@ -175,7 +178,7 @@ impl Controller {
             let root = self.add_cheapest(&mut plan, &free, request)?;
             free.retain(|&other| other != root);
         }
-        plan.reasons.insert(0, explain_count(plan.trees.len(), wanted, roots.len(), tier));
+        plan.reasons.insert(0, self.explain_count(&roots, plan.trees.len(), wanted, &request.hosts));
         Ok(self.jobs.entry(number(request.job_id)).or_insert(plan))
     }
 
@@ -195,7 +198,8 @@ impl Controller {
         Ok(self.jobs.entry(number(request.job_id)).or_insert(plan))
     }
 
-    /// The tier of the roots that a job could have, and these, in ascending order: the nearest switches with all workers below them.
+    /// The tier of the roots that a job could have, and these, in ascending order: the nearest switches with all workers below them. Where
+    /// there are none, those from which the farthest worker is nearest, and of these all workers together, with the first one's tier.
     ///
     /// # Errors
     /// [`Refusal`], for what no tree would help.
@@ -323,6 +327,25 @@ impl Controller {
         *root = root.saturating_add_signed(step);
     }
 
+    fn explain_count(&self, roots: &[u32], given: usize, wanted: usize, hosts: &[u32]) -> String {
+        let is_above = roots.first().is_some_and(|&root| self.fabric.has_below(root, hosts));
+        let tier = roots.first().map_or(0, |&root| self.fabric.tier(root));
+        let (place, more) = if is_above {
+            let place = format!("the nearest switches with all workers below them are {} of tier {tier}", roots.len());
+            (place, "in more racks or pods")
+        } else {
+            let place = format!("no switch has all workers below it, and {} are nearest to them", roots.len());
+            (place, "where more switches are as near to all of them")
+        };
+        if given < wanted {
+            format!(
+                "{given} of up to {wanted} trees: {place}, and no two trees have the same root; for more trees place the workers {more}"
+            )
+        } else {
+            format!("{given} trees, as many as the policy allows: {place}")
+        }
+    }
+
     fn explain_tree(&self, tree: &TreePlan, (most, _, rooted): (u32, u32, u32)) -> String {
         let TreePlan { tree: number, group, root, switches, .. } = tree;
         let tier = self.fabric.tier(*root);
@@ -344,15 +367,6 @@ fn number(job_id: u32) -> u8 {
 /// Ports that make a sum: the share, rounded to the nearest number.
 fn quorum(port_count: u32, share_percent: u8) -> u8 {
     ((port_count * u32::from(share_percent) + 50) / 100).clamp(1, port_count) as u8
-}
-
-fn explain_count(given: usize, wanted: usize, root_count: usize, tier: u32) -> String {
-    let place = format!("the nearest switches with all workers below them are {root_count} of tier {tier}");
-    if given < wanted {
-        format!("{given} of up to {wanted} trees: {place}, and no two trees have the same root")
-    } else {
-        format!("{given} trees, as many as the policy allows: {place}")
-    }
 }
 
 #[cfg(test)]

@@ -175,3 +175,43 @@ fn named_roots_are_taken_as_they_are_and_count_as_load() {
     assert!(controller.remove(request(1, []).job_id));
     assert_eq!(controller.load(plan.trees[0].cables[0]), 1);
 }
+
+/// Switches with a host each, host i at switch i, and cables between the switches.
+fn row(count: u32, between: impl IntoIterator<Item = [u32; 2]>) -> Fabric {
+    let cables = (0..count).map(|host| [host, count + host]);
+    let between = between.into_iter().map(|ends| ends.map(|switch| count + switch));
+    Fabric::new(count, count, &cables.chain(between).collect::<Vec<_>>()).expect("a fabric")
+}
+
+fn ring(count: u32) -> Fabric {
+    row(count, (0..count).map(|switch| [switch, (switch + 1) % count]))
+}
+
+#[test]
+fn without_a_switch_above_all_workers_the_middle_ones_are_roots() {
+    let roots = |fabric: Fabric, hosts: &[u32]| fabric.roots(hosts).expect("roots");
+    assert_eq!(roots(ring(5), &[0, 1, 2, 3, 4]), (1, vec![5, 6, 7, 8, 9]), "all are alike");
+    assert_eq!(roots(ring(5), &[0, 1, 2]), (1, vec![6]), "the one in the middle");
+    assert_eq!(roots(ring(5), &[0, 1]), (1, vec![5, 6]));
+    let line = || row(4, [[0, 1], [1, 2], [2, 3]]);
+    assert_eq!(roots(line(), &[0, 3]), (1, vec![5, 6]), "both two from the farther one");
+    assert_eq!(roots(line(), &[0, 2, 3]), (1, vec![6]), "and this one nearer to all together");
+    assert_eq!(row(3, [[0, 1]]).roots(&[0, 2]), None, "no way");
+}
+
+#[test]
+fn trees_of_a_ring_take_the_shortest_ways_and_part_as_far_as_they_can() {
+    let mut controller = Controller::new(ring(4), Policy::PAPER);
+    let hosts = [0, 1, 2, 3];
+    let plan = controller.place(&request(0, hosts)).expect("trees").clone();
+    plan.trees.iter().for_each(|tree| assert_is_tree(&controller.fabric, tree, &hosts));
+    let cables = |tree: &TreePlan| tree.cables.iter().copied().filter(|&cable| cable >= 4).collect::<BTreeSet<u32>>();
+    let found: Vec<(u32, BTreeSet<u32>)> = plan.trees.iter().map(|tree| (tree.root, cables(tree))).collect();
+    // Cables 4 to 7 go round. Of two ways to the far side, that by the lower port is taken: where all begin, cable 4 from switch 4.
+    let expected = [(4, [4, 5, 7]), (6, [4, 5, 6]), (7, [5, 6, 7]), (5, [4, 5, 7])];
+    assert_eq!(found, expected.map(|(root, cables)| (root, cables.into())));
+    assert!(plan.reasons[0].starts_with("4 trees") && plan.reasons[0].contains("4 are nearest"), "{:?}", plan.reasons);
+    let said = &controller.place(&request(1, [0, 1])).expect("trees").reasons[0];
+    assert!(said.contains("2 of up to 4") && said.contains("no switch has all workers below it"), "{said}");
+    assert!(said.contains("place the workers where more switches are as near"), "{said}");
+}
