@@ -302,6 +302,14 @@ proptest! {
 }
 
 #[test]
+fn a_switch_with_too_many_ports_for_a_tree_is_named() {
+    let text = "duration_ms = 1\n[topology]\nshape = 'links'\nhosts = 66\nswitches = 'top'\n[[topology.link]]\n\
+                between = ['host0..host65', 'top']\n[[job]]\nbytes = 9000\ncompute_ms = 0\nworkers = 65\nscheme = 'panama'";
+    let said = refusal(text);
+    assert!(said.contains("top would need ports beyond 64"), "{said}");
+}
+
+#[test]
 fn too_many_links_or_kinds_of_them_are_refused_before_any_is_made() {
     let of_switches = |between: &str| {
         format!(

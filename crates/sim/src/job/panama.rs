@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, anyhow, ensure};
 use fanin_link::Random;
-use fanin_protocol::panama::placement::{Controller, Fabric, Plan, Policy, Request, TreePlan};
+use fanin_protocol::panama::placement::{Controller, Fabric, Plan, Policy, Refusal, Request, TreePlan};
 use fanin_protocol::panama::{
     self, CongestionControl, Context, Floats, Switch, SwitchConfig, Tensors, TreeConfig, Verdict, Worker, WorkerConfig,
 };
@@ -83,6 +83,8 @@ impl Settings {
 /// All PANAMA jobs of a network.
 pub struct Network {
     controller: Controller,
+    /// Of switches.
+    names: Vec<String>,
     /// By switch: what each tree is told, and its group.
     trees: BTreeMap<u32, Vec<(TreeConfig, u32, Settings)>>,
 }
@@ -94,10 +96,11 @@ impl Network {
     /// If a host has not exactly one cable.
     pub fn new(fabric: &fabric::Fabric) -> anyhow::Result<Network> {
         let cables: Vec<[u32; 2]> = fabric.cables.iter().map(|cable| cable.ends).collect();
+        let names = (fabric.host_count..fabric.node_count()).map(|node| fabric.name(node)).collect();
         let fabric = Fabric::new(fabric.host_count, fabric.switch_count, &cables);
         let fabric = fabric.map_err(|error| anyhow!("PANAMA's controller does not know this network: {error:?}"))?;
         let policy = Policy { tree_count_max: 64, aggregation_bytes_min: 0 };
-        Ok(Network { controller: Controller::new(fabric, policy), trees: BTreeMap::new() })
+        Ok(Network { controller: Controller::new(fabric, policy), names, trees: BTreeMap::new() })
     }
 
     /// Trees for a job, up to `tree_count`, with roots that are drawn if there is a `lot`; the first has the group `group_first`. Returns how many.
@@ -155,7 +158,13 @@ impl Network {
                 self.controller.place_at(request, &drawn.iter().map(|&(root, _)| root).collect::<Vec<_>>())
             }),
         };
-        placed.cloned().map_err(|refusal| anyhow!("{refusal}"))
+        placed.cloned().map_err(|refusal| match refusal {
+            Refusal::TooManyPorts(node) => {
+                let name = &self.names[(node - self.controller.fabric().host_count()) as usize];
+                anyhow!("{name} would need ports beyond 64: spread the workers over more racks")
+            }
+            other => anyhow!("{other}"),
+        })
     }
 
     /// Puts the accelerators at their switches, when all jobs are there.
