@@ -39,9 +39,21 @@ fn files_have_a_line_for_each_flow_and_link() {
     let lines = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap().lines().count();
     assert_eq!(lines("flows.csv"), 1 + 60);
     assert_eq!(lines("links.csv"), 1 + 2 * 61);
+    assert_eq!(lines("hosts.csv"), 1 + 61);
     assert!(std::fs::read_to_string(folder.join("completion.svg")).unwrap().contains("</svg>"));
     let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
     assert_eq!(report["flows_completed"], 60);
+    let uneven = format!("{FOLDER}/uneven.toml");
+    let output = fanin(&["sim", &uneven, "--duration-ms", "0.1", "--out", folder.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let row = text(&output.stdout).lines().find(|line| line.contains(" panama ")).map(str::to_owned);
+    assert!(
+        row.as_ref().is_some_and(|row| row.contains(" 0 ") && !row.contains(" ms ")),
+        "no iteration, no time: {row:?}"
+    );
+    let hosts = std::fs::read_to_string(folder.join("hosts.csv")).unwrap();
+    assert!(hosts.lines().eq(["host,name,switch", "0,h0,old0"].into_iter().chain(hosts.lines().skip(2))), "{hosts}");
+    assert!(hosts.lines().count() == 1 + 36 && hosts.ends_with("\n35,h35,storage\n"), "{hosts}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

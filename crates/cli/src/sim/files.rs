@@ -24,6 +24,7 @@ impl Told<'_> {
     /// Writes all tables and drawings into a folder.
     pub fn write_to(&self, folder: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        write(&folder.join("hosts.csv"), &self.hosts())?;
         write(&folder.join("flows.csv"), &self.flows())?;
         write(&folder.join("unended.csv"), &self.unended())?;
         write(&folder.join("links.csv"), &self.links())?;
@@ -54,6 +55,23 @@ impl Told<'_> {
     pub fn far_end(&self, link: &LinkOutcome) -> String {
         let name = self.fabric.name(link.to);
         if link.is_accelerator() { format!("{name}/accelerator") } else { name }
+    }
+
+    /// Other tables name hosts by number.
+    fn hosts(&self) -> String {
+        let hosts = self.fabric.host_count;
+        let mut switches = vec![String::new(); hosts as usize];
+        for [one, other] in self.fabric.cables.iter().map(|cable| cable.ends) {
+            let host = one.min(other);
+            if host < hosts {
+                switches[host as usize] = self.fabric.name(one.max(other));
+            }
+        }
+        let mut text = "host,name,switch\n".to_string();
+        for (host, switch) in (0..hosts).zip(switches) {
+            let _ = writeln!(text, "{host},{},{switch}", self.fabric.name(host));
+        }
+        text
     }
 
     fn flows(&self) -> String {

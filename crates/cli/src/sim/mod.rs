@@ -42,8 +42,8 @@ pub struct Arguments {
     /// Threads; the outcome is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Write report.json, tables (flows, jobs, iterations, links, throughput) and drawings (completion times, percentiles by
-    /// size, throughput, fairness, links) into this folder.
+    /// Write report.json, tables (hosts, flows, jobs, iterations, links, throughput) and drawings (completion times,
+    /// percentiles by size, throughput, fairness, links) into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the report as JSON in place of tables.
@@ -195,7 +195,8 @@ fn print(run: &Run) {
         let mut shown = table(&["flows", "ended", "going on", "mean", "p50", "p95", "p99"], 1);
         for (place, class) in report.classes.iter().enumerate() {
             let name = if place + 1 == report.classes.len() { "all".into() } else { class_name(class) };
-            let times = [class.mean_us, class.p50_us, class.p95_us, class.p99_us].map(show_us);
+            let times = [class.mean_us, class.p50_us, class.p95_us, class.p99_us];
+            let times = times.map(|us| shown_if(class.count > 0, || show_us(us)));
             let counts = [class.count.to_string(), class.unended.to_string()];
             shown.add_row([name].into_iter().chain(counts).chain(times));
         }
@@ -235,7 +236,8 @@ fn print_jobs(report: &Report) {
     let columns = ["job", "scheme", "ranks", "iterations", "mean", "p99", "communication", "reduced"];
     let mut shown = table(&columns, 2);
     for job in &report.jobs {
-        let times = [job.mean_ms, job.p99_ms, job.communication_ms].map(|ms| format!("{ms:.3} ms"));
+        let times = [job.mean_ms, job.p99_ms, job.communication_ms];
+        let times = times.map(|ms| shown_if(job.iterations > 0, || format!("{ms:.3} ms")));
         let counts = [job.workers.to_string(), job.iterations.to_string()];
         let first = [job.name.clone(), job.scheme.to_string()].into_iter().chain(counts);
         shown.add_row(first.chain(times).chain([format!("{:.2} Gbit/s", job.reduced_bps / 1e9)]));
@@ -259,6 +261,11 @@ fn class_name(class: &FlowClass) -> String {
         bytes if bytes >= 1_000_000 => format!("up to {} MB", bytes / 1_000_000),
         bytes => format!("up to {} kB", bytes / 1_000),
     }
+}
+
+/// What never came to an end has no time.
+fn shown_if(is_known: bool, show: impl Fn() -> String) -> String {
+    if is_known { show() } else { "-".into() }
 }
 
 fn show_us(us: f64) -> String {
