@@ -415,6 +415,7 @@ impl Results<'_> {
             ("99 % of short flows: PANAMA / ideal", 1.0, self.ratio([Way::Panama, Way::Ideal], p99)),
             ("throughput of long flows: PANAMA / ring (Fig. 8b)", 1.33, self.ratio([Way::Panama, Way::Ring], rate)),
             ("training time: ring / PANAMA (Fig. 8c)", 1.34, self.ratio([Way::Ring, Way::Panama], training)),
+            ("training time: ring over NewReno / PANAMA", 1.34, self.ratio([Way::RingNewreno, Way::Panama], training)),
             ("training time: PANAMA / SwitchML*", 1.05, self.ratio([Way::Panama, Way::Switchml], training)),
             (
                 "training time: PANAMA / SwitchML*, both on drawn trees",
