@@ -63,10 +63,11 @@ struct Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Figures {
     flows_completed: u64,
-    fct_mean_us: f64,
-    fct_p50_us: f64,
-    fct_p99_us: f64,
-    short_fct_p99_us: f64,
+    /// Nothing where no flow ended, as in all of these.
+    fct_mean_us: Option<f64>,
+    fct_p50_us: Option<f64>,
+    fct_p99_us: Option<f64>,
+    short_fct_p99_us: Option<f64>,
     goodput_bps: f64,
     iterations: usize,
     /// In none of the means.
@@ -288,8 +289,8 @@ fn run_one(task: &Task, kept: &Kept) -> anyhow::Result<()> {
 impl Figures {
     fn new(run: &Run) -> Figures {
         let report = &run.report;
-        let all = report.classes.last();
-        let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES);
+        let all = report.classes.last().filter(|class| class.count > 0);
+        let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES && class.count > 0);
         let done: Vec<_> = report.jobs.iter().filter(|job| job.iterations > 0).collect();
         let mean = |part: fn(&fanin_sim::report::JobReport) -> f64| {
             let sum = done.iter().map(|job| part(job)).fold(0.0, |sum, each| sum + each);
@@ -297,10 +298,10 @@ impl Figures {
         };
         Figures {
             flows_completed: report.flows_completed,
-            fct_mean_us: all.map_or(0.0, |class| class.mean_us),
-            fct_p50_us: all.map_or(0.0, |class| class.p50_us),
-            fct_p99_us: all.map_or(0.0, |class| class.p99_us),
-            short_fct_p99_us: short.map_or(0.0, |class| class.p99_us),
+            fct_mean_us: all.map(|class| class.mean_us),
+            fct_p50_us: all.map(|class| class.p50_us),
+            fct_p99_us: all.map(|class| class.p99_us),
+            short_fct_p99_us: short.map(|class| class.p99_us),
             goodput_bps: report.goodput_bps,
             iterations: report.jobs.iter().map(|job| job.iterations).sum(),
             jobs_without_iteration: report.jobs.len() - done.len(),
@@ -317,13 +318,14 @@ impl Figures {
 
     fn row(&self) -> String {
         let ms = |mean: Option<f64>| mean.map_or_else(String::new, |ms| format!("{ms:.6}"));
+        let us = |time: Option<f64>| time.map_or_else(String::new, |us| format!("{us:.3}"));
         format!(
-            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{},{},{:.0},{},{},{},{},{},{},{},{},{},{}",
             self.flows_completed,
-            self.fct_mean_us,
-            self.fct_p50_us,
-            self.fct_p99_us,
-            self.short_fct_p99_us,
+            us(self.fct_mean_us),
+            us(self.fct_p50_us),
+            us(self.fct_p99_us),
+            us(self.short_fct_p99_us),
             self.goodput_bps,
             self.iterations,
             self.jobs_without_iteration,
@@ -447,6 +449,7 @@ mod tests {
         );
         assert_eq!((none.jobs_without_iteration, none.iteration_mean_ms, none.communication_mean_ms), (2, None, None));
         assert!(none.row().contains(",2,,,"), "no number is not 0: {}", none.row());
+        assert!(none.row().starts_with("0,,,,,0,"), "nor where no flow ended: {}", none.row());
     }
 
     #[test]
