@@ -16,7 +16,9 @@ const CONTRIBUTIONS_AIM: u64 = 500;
 /// Faults stop here at the latest.
 const FAULTS_UNTIL_MAX: Span = Span::from_ms(60);
 
-/// Accumulators of simulated jobs. Tables take longer to make than a scenario; `fanin-host`'s tests have them.
+/// Tables take longer to make than a scenario.
+const LOG_TABLE_PPM: u32 = 30_000;
+/// Accumulators of all other simulated jobs.
 const ACCUMULATORS: [Accumulator; 9] = [
     Accumulator::BlockFixed,
     Accumulator::BlockFixed,
@@ -130,6 +132,7 @@ fn job(random: &mut Random, number: u32, wire_format: WireFormat, calm: bool, ai
     let chunks = (aim / u64::from(worker_count)).max(6);
     let accumulator = match wire_format {
         WireFormat::P4app => Accumulator::BlockFixed,
+        WireFormat::Fanin if random.chance(LOG_TABLE_PPM) => Accumulator::LogTable,
         WireFormat::Fanin => *random.choose(&ACCUMULATORS),
     };
     let shape = (worker_count, element_count_max);

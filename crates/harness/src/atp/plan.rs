@@ -216,10 +216,14 @@ fn job(random: &mut Random, number: u32, calm: bool, contributions_aim: u64) -> 
     }
 }
 
-/// Jobs whose floats travel as they lie in memory. Tables take longer to make than a scenario; `fanin-host`'s tests have them.
+/// Jobs whose floats travel as they lie in memory.
 fn add_otherwise(random: &mut Random, job: &mut JobPlan) {
-    use Accumulator::{Exact, Fpisa, FpisaA, Ieee, StaticFixed};
-    let accumulator = *random.choose(&[StaticFixed, StaticFixed, StaticFixed, Fpisa, FpisaA, Ieee, Exact]);
+    use Accumulator::{Exact, Fpisa, FpisaA, Ieee, LogTable, StaticFixed};
+    let mut accumulator = *random.choose(&[StaticFixed, StaticFixed, StaticFixed, Fpisa, FpisaA, Ieee, Exact]);
+    // Tables take longer to make than a scenario, and every switch and server of a job makes some.
+    if random.chance(20_000) {
+        accumulator = LogTable;
+    }
     // An exact sum is made at one level.
     if accumulator == StaticFixed || accumulator == Exact && job.tree.level_count() > 1 {
         return;
