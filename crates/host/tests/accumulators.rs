@@ -442,7 +442,7 @@ fn a_tolerance_chooses_the_cheapest_accumulator_that_keeps_it() {
         World::new(RANKS).run(adjust, |_, session| session.stats().accumulator)[0]
     };
     assert_eq!(chosen(1e-5), "ieee");
-    assert_eq!(chosen(2e-7), "fpisa");
+    assert_eq!(chosen(2e-7), "block-fixed");
     // The sum of three numbers just above 4/3 each is rounded to a multiple of 2^-21.
     assert_eq!(chosen(1.8e-7), "exact");
     let of_atp = |tolerance: f64| {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::advise::{Profile, profile_of};
 use crate::atp::Options;
 use crate::findings::{Findings, Row, Sheet};
-use crate::trial::{Told, each};
+use crate::trial::{Progress, each};
 
 /// `experiments/switchml/fig4.toml` and `fig5.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -98,10 +98,10 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, figure: &str, title: &str, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, figure: &str, title: &str, progress: &Progress) -> anyhow::Result<Findings> {
         let runs = self.runs()?;
         let scenarios = runs.iter().map(|run| self.scenario(figure, run)).collect::<anyhow::Result<Vec<_>>>()?;
-        let measured = each(&scenarios, told, |_, trial| {
+        let measured = each(&scenarios, "replay", progress, |_, trial| {
             let ms = trial.iteration_ms()[0].context("no iteration ended: let duration_ms be longer")?;
             Ok((ms, trial.outcome.packet_hops()))
         })?;
@@ -217,6 +217,10 @@ fn ready(profile: &Profile, buckets: u32) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn quiet() -> Progress<'static> {
+        Progress::new(&|_| {}, None).unwrap()
+    }
     use crate::advise::Bucket;
 
     #[test]
@@ -233,7 +237,7 @@ mod tests {
                     [scenario.topology]\nshape = 'star'\nhosts = 4\n[scenario.links]\ngbps = 10\n[[scenario.job]]\nworkers = 4\n\
                     iterations = 2\nscheme = 'ring'";
         let options = Options { parameters: Some(text.into()), ..Options::default() };
-        let findings = Setting::read("fig4", "", &options).unwrap().run("fig4", "", &|_| {}).unwrap();
+        let findings = Setting::read("fig4", "", &options).unwrap().run("fig4", "", &quiet()).unwrap();
         let speedups: Vec<f64> = findings.sheets[0].rows.iter().map(|row| row[4]).collect();
         // A ring of 4 sends 1.5 times the gradients.
         assert!((0.95..1.1).contains(&speedups[0]) && (1.3..1.6).contains(&speedups[1]), "{speedups:?}");
@@ -244,11 +248,11 @@ mod tests {
             .replace("['SSD']\nmodest", "['DeepLight']\nmodest")
             .replace("not-bound = ['DeepLight']", "not-bound = ['SSD']");
         let options = Options { parameters: Some(right), ..Options::default() };
-        let findings = Setting::read("fig4", "", &options).unwrap().run("fig4", "", &|_| {}).unwrap();
+        let findings = Setting::read("fig4", "", &options).unwrap().run("fig4", "", &quiet()).unwrap();
         assert!(findings.rows[..3].iter().all(|row| row.holds), "{findings:#?}");
         let unknown =
             Options { parameters: Some(text.replace("models = ['SSD'", "models = ['HAL'")), ..Options::default() };
-        let error = Setting::read("fig4", "", &unknown).unwrap().run("fig4", "", &|_| {}).unwrap_err();
+        let error = Setting::read("fig4", "", &unknown).unwrap().run("fig4", "", &quiet()).unwrap_err();
         assert!(error.to_string().contains("HAL"), "{error:#}");
     }
 }

@@ -1,5 +1,6 @@
 //! Runs of the simulator, several at a time, and what is read from them.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +9,32 @@ use fanin_sim::engine::{self, Outcome};
 use fanin_sim::host::FlowRecord;
 use fanin_sim::report::{self, Interval, Iteration};
 use fanin_sim::scenario::{JobInfo, Scenario};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::kept::Kept;
 
 /// Hears how far a longer experiment is.
 pub type Told<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// How far a longer experiment is.
+#[derive(Clone)]
+pub struct Progress<'a> {
+    /// Hears of each run.
+    pub told: Told<'a>,
+    /// Where runs are kept; those that are there are not made again.
+    pub kept: Option<Kept>,
+}
+
+impl<'a> Progress<'a> {
+    /// Keeps runs in a folder, if there is one.
+    ///
+    /// # Errors
+    /// As [`Kept::open`].
+    pub fn new(told: Told<'a>, folder: Option<&Path>) -> anyhow::Result<Progress<'a>> {
+        Ok(Progress { told, kept: folder.map(Kept::open).transpose()? })
+    }
+}
 
 /// One run.
 pub struct Trial {
@@ -111,21 +135,49 @@ pub fn throughput_gbps(flows: &[Flow]) -> f64 {
     rates.sum::<f64>() / flows.len() as f64
 }
 
-/// Runs scenarios on all processors, and keeps of each run what `measure` takes from it, in the order of the scenarios. `told` hears how far it is.
+/// Runs scenarios on all processors, and returns of each run what `measure` takes from it, in the order of the scenarios. `what` says what that is, with
+/// everything besides the scenario that decides about it: a run that is kept under the same words is not made again.
 ///
 /// # Errors
-/// The first run that fails; the others are left out then.
-pub fn each<T: Send>(
+/// The first run that fails, or cannot be kept; the others are left out then.
+pub fn each<T: Send + Serialize + DeserializeOwned>(
+    scenarios: &[Scenario],
+    what: &str,
+    progress: &Progress,
+    measure: impl Fn(usize, &Trial) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let make = |place, scenario: &Scenario| Trial::run(scenario).and_then(|trial| measure(place, &trial));
+    let Some(kept) = &progress.kept else { return all(scenarios, progress.told, make) };
+    let name = |scenario: &Scenario| kept.name(&[what.as_bytes(), format!("{scenario:?}").as_bytes()]);
+    let there = scenarios.iter().filter(|scenario| kept.file(&name(scenario)).exists()).count();
+    (progress.told)(&format!(
+        "{} runs, of which {there} are there already in {}",
+        scenarios.len(),
+        kept.folder().display()
+    ));
+    all(scenarios, progress.told, |place, scenario| {
+        let name = name(scenario);
+        if let Some(measured) = kept.read(&name) {
+            return Ok(measured);
+        }
+        let measured = make(place, scenario)?;
+        kept.write(&name, &measured)?;
+        // As it will be read the next time, to the last bit; what no file can hold is made again then.
+        Ok(kept.read(&name).unwrap_or(measured))
+    })
+}
+
+fn all<T: Send>(
     scenarios: &[Scenario],
     told: Told,
-    measure: impl Fn(usize, &Trial) -> anyhow::Result<T> + Sync,
+    make: impl Fn(usize, &Scenario) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Vec<T>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(scenarios.len());
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Vec<Mutex<Option<anyhow::Result<T>>>> = scenarios.iter().map(|_| Mutex::default()).collect();
     let work = || {
         while let Some((place, scenario)) = at(scenarios, next.fetch_add(1, Ordering::Relaxed)) {
-            let result = Trial::run(scenario).and_then(|trial| measure(place, &trial));
+            let result = make(place, scenario);
             let title = format!("{}, seed {}", scenario.title, scenario.seed);
             if result.is_err() {
                 next.store(scenarios.len(), Ordering::Relaxed);
@@ -212,7 +264,8 @@ mod tests {
             )
         };
         let scenarios = [2000, 9_000_000].map(|bytes| Scenario::parse(&text(bytes)).unwrap());
-        let counts = each(&scenarios, &|_| {}, |_, trial| {
+        let progress = Progress::new(&|_| {}, None).unwrap();
+        let counts = each(&scenarios, "flows", &progress, |_, trial| {
             let flows = trial.flows([0.4, 1.0]);
             assert_eq!(trial.flows([0.0, 1.0]).len(), 2);
             Ok((flows.len(), flows[0].has_ended, flows[0].arrived_bytes))
@@ -221,5 +274,32 @@ mod tests {
         assert_eq!(counts[0], (1, true, 2000));
         // 1.5 ms of 10 Gbit/s, without what headers and the first round trips take.
         assert!(!counts[1].1 && (1_400_000..1_850_000).contains(&counts[1].2), "{counts:?}");
+    }
+
+    #[test]
+    fn what_was_interrupted_goes_on_and_comes_to_the_same() {
+        let text = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 3\n[[traffic]]\nkind = 'list'\nflows = [[0, 1, 1000, 0.0]]";
+        let scenarios: Vec<Scenario> =
+            (1..=3).map(|seed| Scenario { seed, ..Scenario::parse(text).unwrap() }).collect();
+        let folder = std::env::temp_dir().join(format!("fanin-trials-{}", std::process::id()));
+        let progress = Progress::new(&|_| {}, Some(&folder)).unwrap();
+        let made = AtomicUsize::new(0);
+        let run = |scenarios: &[Scenario], what: &str, limit: usize| {
+            made.store(0, Ordering::Relaxed);
+            let all = each(scenarios, what, &progress, |_, trial| {
+                anyhow::ensure!(made.fetch_add(1, Ordering::Relaxed) < limit, "interrupted");
+                Ok((trial.outcome.flows[0].completion_ps as f64 / 3.0, None::<f64>))
+            });
+            (all.ok(), made.load(Ordering::Relaxed))
+        };
+        let (interrupted, _) = run(&scenarios, "times", 1);
+        assert_eq!(interrupted, None);
+        let (whole, again) = run(&scenarios, "times", 9);
+        assert!(whole.as_ref().is_some_and(|times| times.len() == 3) && again == 2, "{again} runs, one was there");
+        assert_eq!(run(&scenarios, "times", 0), (whole, 0), "all are there");
+        assert_eq!(run(&scenarios, "other times", 9).1, 3, "something else is measured");
+        let other: Vec<Scenario> = scenarios.iter().map(|one| Scenario { duration_ms: 2.0, ..one.clone() }).collect();
+        assert_eq!(run(&other, "times", 9).1, 3, "other scenarios");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -33,6 +33,8 @@ const DATAGRAMS: usize = 8;
 /// What the kernels work on.
 struct Buffers {
     payload: Vec<u8>,
+    /// The same datagrams with elements of four bytes little-endian.
+    little: Vec<u8>,
     out: Vec<u8>,
     exponents: Vec<u8>,
     mantissas: Vec<i32>,
@@ -63,6 +65,7 @@ impl Buffers {
             }
         }
         let mut buffers = Self {
+            little: payload.chunks(4).flat_map(|word| word.iter().rev().copied()).collect(),
             payload,
             out: vec![0; 4 * CHUNK],
             exponents: vec![0; element_count],
@@ -132,6 +135,11 @@ fn nearest(format: FloatFormat, guard_bits: u32) -> Fpisa {
     Fpisa::new(format, guard_bits, NEAREST, NEAREST).expect("room for the guard bits")
 }
 
+/// What a job of 8 workers has.
+fn as_jobs_do() -> Fpisa {
+    Fpisa::for_workers(FloatFormat::Float32, 8).little_endian()
+}
+
 fn safe(format: FloatFormat) -> FpisaA {
     FpisaA::for_workers(format, 8, Rounding::Floor, NEAREST).expect("room for eight workers")
 }
@@ -147,10 +155,14 @@ fn kernels() -> Vec<Kernel> {
             a.add(p, s, Some(&mut counts));
             black_box(counts);
         }),
-        registers!("fpisa::add f32, of 8 workers, counted", Float32, Fpisa::for_workers(Float32, 8), |a, p, s, _o| {
-            let mut counts = Telemetry::default();
-            a.add(p, s, Some(&mut counts));
-            black_box(counts);
+        ("fpisa::add f32, as jobs do, counted", Float32, |b| {
+            for (chunk, datagram) in b.visits(4) {
+                let (exponents, mantissas) = (&mut b.exponents[chunk.clone()], &mut b.mantissas[chunk]);
+                let mut counts = Telemetry::default();
+                let slot = &mut Registers { exponents, mantissas };
+                as_jobs_do().add(&b.little[datagram], slot, Some(&mut counts));
+                black_box(counts);
+            }
         }),
         registers!("fpisa::add f16, floor", Float16, Fpisa::paper(Float16), |a, p, s, _o| a.add(p, s, None)),
         registers!("fpisa::add bf16, floor", Bfloat16, Fpisa::paper(Bfloat16), |a, p, s, _o| a.add(p, s, None)),
@@ -165,6 +177,11 @@ fn kernels() -> Vec<Kernel> {
         }),
         registers!("fpisa_a::add bf16, floor", Bfloat16, safe(Bfloat16), |a, p, s, _o| a.add(p, s, None)),
         ("ieee::add f32", Float32, |b| each!(b, floats, 4, ieee::add_f32)),
+        ("ieee::add f32, little-endian", Float32, |b| {
+            for (chunk, datagram) in b.visits(4) {
+                ieee::add_f32_le(&b.little[datagram], &mut b.floats[chunk]);
+            }
+        }),
         ("ieee::add f16", Float16, |b| each!(b, floats, 2, ieee::add_f16)),
         ("ieee::add bf16", Bfloat16, |b| each!(b, floats, 2, ieee::add_bf16)),
         ("exact::add f32", Float32, |b| each!(b, exact, 4, exact::add_f32)),

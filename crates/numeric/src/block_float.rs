@@ -8,6 +8,7 @@
 //! # Panics
 //! Every verb panics when its slices' lengths do not belong together.
 
+use crate::byte_order::ByteOrder;
 use crate::certificate::pow2;
 use crate::fpisa::check_room;
 use crate::register_pair::{FloatFormat, NO_NUMBER, NoRoom, Registers, Rounding, marks};
@@ -31,7 +32,14 @@ impl BlockFloat {
     pub fn new(guard_bits: u32, alignment: Rounding) -> Result<Self, NoRoom> {
         check_room(FloatFormat::Float32, guard_bits)?;
         let read_out = Rounding::NearestEven;
-        Ok(Self(Setup { format: FloatFormat::Float32, guard_bits, alignment, read_out, left_shift_max: None }))
+        Ok(Self(Setup {
+            format: FloatFormat::Float32,
+            guard_bits,
+            alignment,
+            read_out,
+            left_shift_max: None,
+            order: ByteOrder::Big,
+        }))
     }
 
     /// `slot = block`: the first contribution.

@@ -3,6 +3,16 @@
 
 use crate::simd as kernel;
 
+/// Which byte of a payload's elements comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// The highest, as network formats have it.
+    #[default]
+    Big,
+    /// The lowest, as raw floats travel: as they lie in a little-endian machine's memory.
+    Little,
+}
+
 /// Writes elements of `element_bytes` (2 or 4) with their bytes reversed.
 ///
 /// # Panics

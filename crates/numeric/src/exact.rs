@@ -15,6 +15,7 @@
 //! # Panics
 //! Every verb panics when its slices' lengths do not belong together.
 
+use crate::byte_order::ByteOrder;
 use crate::certificate::{Certificate, Contributions, floor_log2, pow2};
 use crate::check_length;
 use crate::register_pair::{FloatFormat, NO_NUMBER, Rounding};
@@ -144,7 +145,14 @@ impl<const LIMBS: usize> Magnitude<LIMBS> {
 
 const fn setup(format: FloatFormat) -> Setup {
     let rounding = Rounding::NearestEven;
-    Setup { format, guard_bits: 0, alignment: rounding, read_out: rounding, left_shift_max: None }
+    Setup {
+        format,
+        guard_bits: 0,
+        alignment: rounding,
+        read_out: rounding,
+        left_shift_max: None,
+        order: ByteOrder::Big,
+    }
 }
 
 macro_rules! exact_format {
@@ -160,7 +168,7 @@ macro_rules! exact_format {
             const SETUP: Setup = setup(FloatFormat::$format);
             check_length(payload, SETUP.format.bytes(), slot.len());
             for (at, sum) in slot.iter_mut().enumerate() {
-                sum.add(&SETUP, load(SETUP.format, payload, at));
+                sum.add(&SETUP, load(&SETUP, payload, at));
             }
         }
 
@@ -168,10 +176,10 @@ macro_rules! exact_format {
         ///
         /// A sum of zero is +0, one beyond the largest number infinite.
         pub fn $emit(slot: &[$slot], payload: &mut [u8]) {
-            const FORMAT: FloatFormat = FloatFormat::$format;
-            check_length(payload, FORMAT.bytes(), slot.len());
+            const SETUP: Setup = setup(FloatFormat::$format);
+            check_length(payload, SETUP.format.bytes(), slot.len());
             for (at, sum) in slot.iter().enumerate() {
-                store(FORMAT, payload, at, sum.round(FORMAT));
+                store(&SETUP, payload, at, sum.round(SETUP.format));
             }
         }
     };

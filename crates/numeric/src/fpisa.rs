@@ -13,6 +13,7 @@
 //! # Panics
 //! Every verb panics when its slices' lengths do not belong together.
 
+use crate::byte_order::ByteOrder;
 use crate::certificate::{Certificate, Contributions, floor_log2, pow2};
 use crate::register_pair::{FloatFormat, NoRoom, Registers, Rounding, sum_bits};
 use crate::scalar::Setup;
@@ -27,7 +28,7 @@ impl Fpisa {
     /// As the paper has it: no guard bits, alignment by arithmetic shifts, a read-out that truncates the magnitude (§3.2).
     pub const fn paper(format: FloatFormat) -> Self {
         let (alignment, read_out) = (Rounding::Floor, Rounding::TowardZero);
-        Self(Setup { format, guard_bits: 0, alignment, read_out, left_shift_max: None })
+        Self(Setup { format, guard_bits: 0, alignment, read_out, left_shift_max: None, order: ByteOrder::Big })
     }
 
     /// With guard bits (Appendix A.1) and roundings of choice. Each guard bit halves [`Self::workers_max`].
@@ -36,7 +37,7 @@ impl Fpisa {
     /// When the register has no room for the guard bits.
     pub fn new(format: FloatFormat, guard_bits: u32, alignment: Rounding, read_out: Rounding) -> Result<Self, NoRoom> {
         check_room(format, guard_bits)?;
-        Ok(Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None }))
+        Ok(Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None, order: ByteOrder::Big }))
     }
 
     /// The guard bits that `worker_count` contributions leave of the headroom, so that none of their sums overflows while there
@@ -44,7 +45,12 @@ impl Fpisa {
     pub fn for_workers(format: FloatFormat, worker_count: u32) -> Self {
         let guard_bits = format.headroom_bits().saturating_sub(sum_bits(worker_count));
         let (alignment, read_out) = (Rounding::Floor, Rounding::NearestEven);
-        Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None })
+        Self(Setup { format, guard_bits, alignment, read_out, left_shift_max: None, order: ByteOrder::Big })
+    }
+
+    /// The same for payloads of little-endian floats, as raw floats travel. Without, they are big-endian.
+    pub const fn little_endian(self) -> Self {
+        Self(Setup { order: ByteOrder::Little, ..self.0 })
     }
 
     /// The payload's format.
@@ -69,7 +75,7 @@ impl Fpisa {
         kernel::fpisa_add(&self.0, payload, slot, telemetry);
     }
 
-    /// Writes the slot as big-endian floats, renormalised and rounded once; the registers stay as they are.
+    /// Writes the slot as floats in the payload's byte order, renormalised and rounded once; the registers stay as they are.
     pub fn emit(&self, slot: &Registers<'_>, payload: &mut [u8], telemetry: Option<&mut Telemetry>) {
         check_length(payload, self.0.format.bytes(), slot.element_count());
         kernel::fpisa_emit(&self.0, slot, payload, telemetry);

@@ -12,6 +12,7 @@
 //! # Panics
 //! Every verb panics when its slices' lengths do not belong together.
 
+use crate::byte_order::ByteOrder;
 use crate::certificate::{Certificate, Contributions};
 use crate::fpisa::{alignment_error, check_room, read_out_error};
 use crate::register_pair::{FloatFormat, NoRoom, Registers, Rounding, sum_bits};
@@ -47,8 +48,20 @@ impl FpisaA {
     }
 
     const fn with_shift(format: FloatFormat, left_shift_max: u32, alignment: Rounding, read_out: Rounding) -> Self {
-        let setup = Setup { format, guard_bits: 0, alignment, read_out, left_shift_max: Some(left_shift_max) };
+        let setup = Setup {
+            format,
+            guard_bits: 0,
+            alignment,
+            read_out,
+            left_shift_max: Some(left_shift_max),
+            order: ByteOrder::Big,
+        };
         Self { setup, left_shift_max }
+    }
+
+    /// The same for payloads of little-endian floats, as raw floats travel. Without, they are big-endian.
+    pub const fn little_endian(self) -> Self {
+        Self { setup: Setup { order: ByteOrder::Little, ..self.setup }, ..self }
     }
 
     /// The payload's format.
@@ -73,7 +86,7 @@ impl FpisaA {
         kernel::fpisa_add(&self.setup, payload, slot, telemetry);
     }
 
-    /// Writes the slot as big-endian floats, renormalised and rounded once; the registers stay as they are.
+    /// Writes the slot as floats in the payload's byte order, renormalised and rounded once; the registers stay as they are.
     pub fn emit(&self, slot: &Registers<'_>, payload: &mut [u8], telemetry: Option<&mut Telemetry>) {
         check_length(payload, self.setup.format.bytes(), slot.element_count());
         kernel::fpisa_emit(&self.setup, slot, payload, telemetry);

@@ -69,6 +69,31 @@ ieee_format!(
     emit_bf16 = ieee_emit_bf16
 );
 
+/// [`overwrite_f32`] of little-endian f32, as raw floats travel.
+pub fn overwrite_f32_le(payload: &[u8], slot: &mut [f32]) {
+    check_length(payload, 4, slot.len());
+    kernel::raw_overwrite_f32(payload, slot);
+}
+
+/// [`add_f32`] of little-endian f32.
+pub fn add_f32_le(payload: &[u8], slot: &mut [f32]) {
+    check_length(payload, 4, slot.len());
+    kernel::raw_add_f32(payload, slot);
+}
+
+/// [`add_f32_le`], which also writes the slot to `out` as [`emit_f32_le`] does.
+pub fn add_and_emit_f32_le(payload: &[u8], slot: &mut [f32], out: &mut [u8]) {
+    check_length(payload, 4, slot.len());
+    check_length(out, 4, slot.len());
+    kernel::raw_add_and_emit_f32(payload, slot, out);
+}
+
+/// [`emit_f32`] as little-endian f32.
+pub fn emit_f32_le(slot: &[f32], payload: &mut [u8]) {
+    check_length(payload, 4, slot.len());
+    kernel::raw_emit_f32(slot, payload);
+}
+
 /// What the sum of these contributions promises; nothing where it may leave the format's range.
 pub fn certify(format: FloatFormat, contributions: &Contributions) -> Certificate {
     let steps = f64::from(contributions.worker_count.saturating_sub(1)) * pow2(-24);

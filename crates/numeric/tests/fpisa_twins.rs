@@ -37,6 +37,13 @@ struct Outcome {
 }
 
 impl Accumulator {
+    fn little_endian(self) -> Accumulator {
+        match self {
+            Self::Full(a) => Self::Full(a.little_endian()),
+            Self::Approximate(a) => Self::Approximate(a.little_endian()),
+        }
+    }
+
     fn sum(&self, format: FloatFormat, contributions: &[Vec<u8>], is_counted: bool) -> Outcome {
         let count = contributions[0].len() / format.bytes();
         let (mut exponents, mut mantissas) = (vec![0; count], vec![0; count]);
@@ -106,6 +113,12 @@ fn contribution(random: &mut Random, format: FloatFormat, count: usize, kind: u6
     (0..count).flat_map(|_| number(random.bits()).to_be_bytes().into_iter().skip(skip)).collect()
 }
 
+/// Turns the bytes of a read-out's elements round, which a byte on either side encloses.
+fn turn(format: FloatFormat, payload: &mut [u8]) {
+    let end = payload.len() - 1;
+    payload[1..end].chunks_mut(format.bytes()).for_each(<[u8]>::reverse);
+}
+
 #[test]
 fn every_level_leaves_the_same_registers() {
     let levels = levels();
@@ -124,6 +137,8 @@ fn every_level_leaves_the_same_registers() {
         let kind = random.bits() % 5;
         let contributions: Vec<_> =
             (0..CONTRIBUTIONS).map(|_| contribution(&mut random, format, count, kind)).collect();
+        let mut little = contributions.clone();
+        little.iter_mut().for_each(|payload| payload.chunks_mut(format.bytes()).for_each(<[u8]>::reverse));
         for is_counted in [false, true] {
             limit_kernel_level(levels[0]);
             let expected = accumulator.sum(format, &contributions, is_counted);
@@ -131,6 +146,13 @@ fn every_level_leaves_the_same_registers() {
                 limit_kernel_level(*level);
                 let found = accumulator.sum(format, &contributions, is_counted);
                 assert_eq!(found, expected, "{level:?}, {accumulator:?}, kind {kind}, {count} elements, round {round}");
+            }
+            let mut turned = expected;
+            turn(format, &mut turned.payload);
+            for level in &levels {
+                limit_kernel_level(*level);
+                let found = accumulator.little_endian().sum(format, &little, is_counted);
+                assert_eq!(found, turned, "{level:?}, {accumulator:?}, kind {kind}, {count} little-endian elements");
             }
         }
         compared += count * CONTRIBUTIONS;

@@ -3,10 +3,10 @@
 mod common;
 mod oracle;
 
-use common::Random;
+use common::{Random, levels};
 use fanin_numeric::certificate::Contributions;
-use fanin_numeric::ieee;
 use fanin_numeric::register_pair::{FloatFormat, Rounding};
+use fanin_numeric::{ieee, limit_kernel_level};
 use num_bigint::BigInt;
 use oracle::FORMATS;
 
@@ -103,4 +103,33 @@ fn errors_stay_within_the_certificate() {
     }
     let at_the_end = Contributions::bounded(2, 3e38);
     assert!(ieee::certify(FloatFormat::Float32, &at_the_end).absolute_error.is_infinite());
+}
+
+/// Of any bits, in every length up to some vectors: the same slots and read-outs, but for the order of the bytes.
+#[test]
+fn little_endian_payloads_are_added_as_big_endian_ones() {
+    let mut random = Random(33);
+    let turned = |payload: &[u8]| payload.chunks(4).flat_map(|word| word.iter().rev().copied()).collect::<Vec<u8>>();
+    for level in levels() {
+        limit_kernel_level(level);
+        for count in 0..70 {
+            let [first, second] = [(); 2].map(|()| random.vec(4 * count, |bits| (bits >> 7) as u8));
+            let (mut big, mut little) = (vec![0.0; count], vec![0.0; count]);
+            let (mut expected, mut found) = (vec![0; 4 * count], vec![0; 4 * count]);
+            ieee::overwrite_f32(&first, &mut big);
+            ieee::overwrite_f32_le(&turned(&first), &mut little);
+            ieee::emit_f32(&big, &mut expected);
+            ieee::emit_f32_le(&little, &mut found);
+            assert_eq!(found, turned(&expected), "{level:?}, {count} elements");
+            ieee::add_f32(&second, &mut big);
+            ieee::add_and_emit_f32_le(&turned(&second), &mut little, &mut found);
+            ieee::emit_f32(&big, &mut expected);
+            assert_eq!(found, turned(&expected), "{level:?}, {count} elements, added");
+            ieee::add_f32(&second, &mut big);
+            ieee::add_f32_le(&turned(&second), &mut little);
+            ieee::emit_f32(&big, &mut expected);
+            ieee::emit_f32_le(&little, &mut found);
+            assert_eq!(found, turned(&expected), "{level:?}, {count} elements, added twice");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Raw floats: bytes as they lie in memory, and their way to the accumulators and back.
 
 use fanin_numeric::float16::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use fanin_numeric::{byte_order, raw_wire};
+use fanin_numeric::{KernelLevel, byte_order, limit_kernel_level, raw_wire};
 
 #[test]
 fn floats_go_out_as_they_lie_in_memory() {
@@ -54,4 +54,33 @@ fn means_divide_once_and_sums_that_are_not_finite_are_noticed() {
     assert_eq!(bf16_to_f32(out[0]), bf16_to_f32(f32_to_bf16(10.0 / 3.0)));
     raw_wire::write_16(&[0x7bff, 0xfc00], &mut halves);
     assert!(!raw_wire::read_f16(&halves, 1.0, &mut out));
+}
+
+/// At every place of every length up to some vectors, with every kernel; what is copied is what came.
+#[test]
+fn one_sum_that_is_not_finite_is_noticed_wherever_it_lies() {
+    for level in [KernelLevel::Scalar, KernelLevel::Avx2, KernelLevel::Avx512] {
+        limit_kernel_level(level);
+        for count in 1..70 {
+            for at in 0..count {
+                let mut floats: Vec<f32> = (0..count).map(|index| -f32::MAX / (index + 1) as f32).collect();
+                // The largest finite number of each format, and one bit more.
+                let (mut halves, mut bfloats) = (vec![0xfbffu16; count], vec![0xff7fu16; count]);
+                for is_finite in [true, false] {
+                    let (mut payload, mut narrow) = (vec![0; 4 * count + 1], vec![0; 2 * count + 1]);
+                    let (mut out, mut out_16) = (vec![0.0; count], vec![0; count]);
+                    raw_wire::write_f32(&floats, &mut payload[1..]);
+                    assert_eq!(raw_wire::read_f32(&payload[1..], 1.0, &mut out), is_finite, "{count}, {at}");
+                    assert_eq!(out, floats);
+                    raw_wire::write_16(&halves, &mut narrow[1..]);
+                    assert_eq!(raw_wire::read_f16(&narrow[1..], 1.0, &mut out_16), is_finite, "{count}, {at}");
+                    assert_eq!(out_16, halves);
+                    raw_wire::write_16(&bfloats, &mut narrow[1..]);
+                    assert_eq!(raw_wire::read_bf16(&narrow[1..], 1.0, &mut out_16), is_finite, "{count}, {at}");
+                    assert_eq!(out_16, bfloats);
+                    (floats[at], halves[at], bfloats[at]) = (f32::NEG_INFINITY, 0xfc00, 0xff80);
+                }
+            }
+        }
+    }
 }

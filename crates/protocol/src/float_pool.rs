@@ -1,7 +1,8 @@
 //! Elements of the slots whose accumulator adds floats as they come (`spec/NUMERICS.md`, sections 2 to 6).
 //!
 //! A sum's state lies beside the job's words, at the same places: FPISA's mantissas are those words, everything else has
-//! memory of its own. Payloads are little-endian and the kernels big-endian, so each passes through one buffer.
+//! memory of its own. Payloads are little-endian. FPISA's kernels and native additions of float32 read them so; all others read
+//! big-endian, so theirs pass through one buffer.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -24,7 +25,7 @@ const LOG_STEPS: u16 = 1000;
 #[derive(Clone)]
 pub(crate) struct FloatPool {
     state: State,
-    /// One payload in the kernels' byte order.
+    /// One payload in the byte order of kernels that read big-endian.
     turned: Vec<u8>,
 }
 
@@ -106,7 +107,10 @@ impl FloatPool {
                 State::Exact { wide: Sparse::new(element_count, stride), narrow: Sparse::new(element_count, stride) }
             }
         };
-        let turned = if accumulator.is_raw() { vec![0; payload_bytes] } else { Vec::new() };
+        let turned = match state {
+            State::Words | State::Registers { .. } => Vec::new(),
+            _ => vec![0; payload_bytes],
+        };
         FloatPool { state, turned }
     }
 
@@ -121,36 +125,56 @@ impl FloatPool {
     ) -> Telemetry {
         let format = terms.format;
         let mut telemetry = Telemetry::default();
-        let turned = &mut self.turned[..payload.len()];
-        byte_order::reverse(payload, format.bytes(), turned);
-        let turned = &*turned;
+        let turned = &mut self.turned;
         match &mut self.state {
             State::Words => unreachable!("a job has raw elements only if its accumulator adds floats"),
             State::Registers { exponents, is_approximate } => {
                 let mut slot = Registers { exponents: &mut exponents[range], mantissas: words };
                 let counted = Some(&mut telemetry);
                 match (*is_approximate, overwrite) {
-                    (false, true) => terms.fpisa().overwrite(turned, &mut slot),
-                    (false, false) => terms.fpisa().add(turned, &mut slot, counted),
-                    (true, true) => FpisaA::paper(format).overwrite(turned, &mut slot),
-                    (true, false) => FpisaA::paper(format).add(turned, &mut slot, counted),
+                    (false, true) => terms.fpisa().overwrite(payload, &mut slot),
+                    (false, false) => terms.fpisa().add(payload, &mut slot, counted),
+                    (true, true) => terms.fpisa_a().overwrite(payload, &mut slot),
+                    (true, false) => terms.fpisa_a().add(payload, &mut slot, counted),
                 }
             }
-            State::Floats(sums) => add_floats(format, overwrite, turned, &mut sums[range]),
+            State::Floats(sums) => add_floats(format, overwrite, payload, turned, &mut sums[range]),
             State::Logarithms { sums, tables } => {
                 add_logarithms(tables, format, overwrite, payload, &mut sums[range], &mut telemetry);
                 // A sum that has saturated stays so: each is counted at the read-out, once, however it came about.
                 telemetry.saturation = 0;
             }
-            State::Exact { wide, narrow } => match format {
-                FloatFormat::Float32 if overwrite => exact::overwrite_f32(turned, wide.made(range)),
-                FloatFormat::Float32 => exact::add_f32(turned, wide.made(range)),
-                FloatFormat::Bfloat16 if overwrite => exact::overwrite_bf16(turned, wide.made(range)),
-                FloatFormat::Bfloat16 => exact::add_bf16(turned, wide.made(range)),
-                FloatFormat::Float16 if overwrite => exact::overwrite_f16(turned, narrow.made(range)),
-                FloatFormat::Float16 => exact::add_f16(turned, narrow.made(range)),
-            },
+            State::Exact { wide, narrow } => {
+                let turned = turn(format, payload, turned);
+                match format {
+                    FloatFormat::Float32 if overwrite => exact::overwrite_f32(turned, wide.made(range)),
+                    FloatFormat::Float32 => exact::add_f32(turned, wide.made(range)),
+                    FloatFormat::Bfloat16 if overwrite => exact::overwrite_bf16(turned, wide.made(range)),
+                    FloatFormat::Bfloat16 => exact::add_bf16(turned, wide.made(range)),
+                    FloatFormat::Float16 if overwrite => exact::overwrite_f16(turned, narrow.made(range)),
+                    FloatFormat::Float16 => exact::add_f16(turned, narrow.made(range)),
+                }
+            }
         }
+        telemetry
+    }
+
+    /// [`FloatPool::add`] of the last contribution, then [`FloatPool::emit`]; in one pass where there is a kernel for it.
+    pub fn add_and_emit(
+        &mut self,
+        terms: Terms,
+        overwrite: bool,
+        payload: &[u8],
+        range: Range<usize>,
+        words: &mut [i32],
+        out: &mut [u8],
+    ) -> Telemetry {
+        if let (State::Floats(sums), FloatFormat::Float32, false) = (&mut self.state, terms.format, overwrite) {
+            ieee::add_and_emit_f32_le(payload, &mut sums[range], out);
+            return Telemetry::default();
+        }
+        let mut telemetry = self.add(terms, overwrite, payload, range.clone(), words);
+        telemetry.merge(&self.emit(terms, range, words, out));
         telemetry
     }
 
@@ -158,16 +182,21 @@ impl FloatPool {
     pub fn emit(&mut self, terms: Terms, range: Range<usize>, words: &mut [i32], out: &mut [u8]) -> Telemetry {
         let format = terms.format;
         let mut telemetry = Telemetry::default();
-        let turned = &mut self.turned[..out.len()];
+        let turned = self.turned.get_mut(..out.len()).unwrap_or_default();
         match &mut self.state {
             State::Words => unreachable!("a job has raw elements only if its accumulator adds floats"),
             State::Registers { exponents, is_approximate } => {
                 let slot = Registers { exponents: &mut exponents[range], mantissas: words };
                 let counted = Some(&mut telemetry);
                 match *is_approximate {
-                    false => terms.fpisa().emit(&slot, turned, counted),
-                    true => FpisaA::paper(format).emit(&slot, turned, counted),
+                    false => terms.fpisa().emit(&slot, out, counted),
+                    true => terms.fpisa_a().emit(&slot, out, counted),
                 }
+                return telemetry;
+            }
+            State::Floats(sums) if format == FloatFormat::Float32 => {
+                ieee::emit_f32_le(&sums[range], out);
+                return telemetry;
             }
             State::Floats(sums) => emit_floats(format, &sums[range], turned),
             State::Logarithms { sums, tables } => {
@@ -233,7 +262,11 @@ impl FloatPool {
 
 impl Terms {
     fn fpisa(self) -> Fpisa {
-        Fpisa::for_workers(self.format, self.worker_count.into())
+        Fpisa::for_workers(self.format, self.worker_count.into()).little_endian()
+    }
+
+    fn fpisa_a(self) -> FpisaA {
+        FpisaA::paper(self.format).little_endian()
     }
 }
 
@@ -247,10 +280,20 @@ pub(crate) fn raw_format(format: ElementFormat) -> Option<FloatFormat> {
     }
 }
 
-fn add_floats(format: FloatFormat, overwrite: bool, turned: &[u8], sums: &mut [f32]) {
+/// A payload big-endian.
+fn turn<'a>(format: FloatFormat, payload: &[u8], turned: &'a mut [u8]) -> &'a [u8] {
+    let turned = &mut turned[..payload.len()];
+    byte_order::reverse(payload, format.bytes(), turned);
+    turned
+}
+
+fn add_floats(format: FloatFormat, overwrite: bool, payload: &[u8], turned: &mut [u8], sums: &mut [f32]) {
+    if format == FloatFormat::Float32 {
+        return if overwrite { ieee::overwrite_f32_le(payload, sums) } else { ieee::add_f32_le(payload, sums) };
+    }
+    let turned = turn(format, payload, turned);
     match format {
-        FloatFormat::Float32 if overwrite => ieee::overwrite_f32(turned, sums),
-        FloatFormat::Float32 => ieee::add_f32(turned, sums),
+        FloatFormat::Float32 => unreachable!("returned above"),
         FloatFormat::Float16 if overwrite => ieee::overwrite_f16(turned, sums),
         FloatFormat::Float16 => ieee::add_f16(turned, sums),
         FloatFormat::Bfloat16 if overwrite => ieee::overwrite_bf16(turned, sums),

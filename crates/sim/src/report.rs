@@ -215,7 +215,8 @@ fn class(outcome: &Outcome, low: u64, bytes_max: u64) -> Option<FlowClass> {
         bytes_max,
         count: times.len() as u64,
         unended,
-        mean_us: times.iter().map(|&time| time as f64).sum::<f64>() / times.len().max(1) as f64 / 1e6,
+        // Not `sum`, which begins at -0.
+        mean_us: times.iter().fold(0.0, |sum, &time| sum + time as f64) / times.len().max(1) as f64 / 1e6,
         p50_us: at(0.5),
         p95_us: at(0.95),
         p99_us: at(0.99),

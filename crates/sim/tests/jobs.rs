@@ -187,6 +187,44 @@ fn across_racks_aggregation_beats_the_ring_and_nothing_beats_the_ideal() {
     assert!(ring - 1000.0 > 1.7 * (switchml - 1000.0), "ring {ring} us, aggregated {switchml}");
 }
 
+/// PANAMA §4.1, §7: SwitchML* has the same trees as PANAMA if the controller chooses them, and both others if lots do. Which links are used shows it.
+#[test]
+fn both_schemes_have_the_trees_of_the_controller_or_of_lots() {
+    let used = |more: &str| {
+        let text = format!(
+            "duration_ms = 9\n[topology]\nshape = 'fat-tree'\nk = 4\n[[job]]\nbytes = 100000\ncompute_ms = 0.1\nworkers = 7\n\
+             placement = [0, 1, 2, 5, 6, 9, 15]\niterations = 3\ntrees = 2\n{more}\n[[job]]\nbytes = 100000\ncompute_ms = 0.1\nworkers = 9\n\
+             placement = 'random'\niterations = 3\ntrees = 2\n{more}"
+        );
+        let outcome = run_on(&text, 1);
+        assert_eq!((iterations_us(&outcome, 0).len(), iterations_us(&outcome, 1).len()), (3, 3), "{more}");
+        outcome.links.iter().map(|link| link.counters.sent > 0).collect::<Vec<bool>>()
+    };
+    let [switchml, panama] = ["switchml", "panama"].map(|scheme| format!("scheme = '{scheme}'"));
+    let (controller, lot) = ("choose_trees = 'controller'", "choose_trees = 'lot'");
+    assert_eq!(used(&format!("{switchml}\n{controller}")), used(&panama), "the controller's");
+    assert_eq!(used(&switchml), used(&format!("{panama}\n{lot}")), "drawn by lot");
+    assert_ne!(used(&switchml), used(&panama), "the same by chance: a weak test");
+}
+
+#[test]
+fn jobs_arrive_whatever_the_scheme_and_the_load_does() {
+    let starts = |scheme: &str, rate: u32| {
+        let text = format!(
+            "duration_ms = 100\n[topology]\nshape = 'star'\nhosts = 8\n[[job]]\nbytes = 1000\ncompute_ms = 0.1\nworkers = 2\n\
+             placement = 'shared'\niterations = 2\ncount = 200\nscheme = '{scheme}'\narrivals_per_s = {rate}"
+        );
+        let jobs = Scenario::parse(&text).unwrap().plan().unwrap().jobs;
+        jobs.iter().map(|job| job.start_ps).collect::<Vec<u64>>()
+    };
+    let ring = starts("ring", 1000);
+    assert!(ring.is_sorted() && *ring.last().unwrap() < 100_000_000_000);
+    assert_eq!(ring, starts("panama", 1000));
+    // Of a Poisson process: within three times the root of the mean.
+    assert!((70..=130).contains(&ring.len()), "{} jobs of about 100", ring.len());
+    assert!((1..=9).contains(&starts("ring", 30).len()));
+}
+
 /// ATP §3.4: the rack's switch sums all of a chunk, the server gets one packet for each, and the same goes back.
 #[test]
 fn atp_takes_as_long_as_a_passage_where_nothing_collides() {
@@ -260,6 +298,10 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("'switchml'", "'switchml'\n[atp]\nwindow_max = 100"), "window_max"),
         (good.replace("iterations = 3", "iterations = 0"), "iterations"),
         (good.replace("compute_ms = 2.0", "compute_ms = -2.0"), "compute_ms"),
+        (good.replace("'switchml'", "'ring'\nchoose_trees = 'lot'"), "choose_trees"),
+        (good.replace("'switchml'", "'switchml'\nchoose_trees = 'luck'"), "luck"),
+        (good.replace("'switchml'", "'switchml'\narrivals_per_s = 0"), "arrivals_per_s"),
+        (good.replace("'switchml'", "'switchml'\narrivals_per_s = 1000\nplacement = 'shared'"), "count = 1"),
     ];
     for (text, word) in bad {
         let error = Scenario::parse(&text).and_then(|scenario| scenario.plan().map(|_| ())).expect_err(&text);

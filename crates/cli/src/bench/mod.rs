@@ -14,6 +14,7 @@ pub mod process;
 mod results;
 pub mod statistics;
 mod switch;
+mod threads;
 pub mod units;
 mod weight;
 pub mod worker;

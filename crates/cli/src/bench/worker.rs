@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::fleet::{Algorithm, Format, REGISTERED_MEMORY, Transport};
 use super::pattern::Pattern;
 use super::process::end_with_parent;
+use super::threads;
 
 /// A worker has no flags: all comes over stdin.
 #[derive(clap::Args, Debug)]
@@ -173,21 +174,24 @@ impl Rank {
         let data_type = data_type(&round.dtype)?;
         let element_count = round.bytes / data_type.bytes();
         let pattern = Pattern::new(data_type, self.format, self.rank, self.world_size, round.round);
-        let (mut starts_ns, mut ends_ns, mut wrong, mut cpu_ns) = (Vec::new(), Vec::new(), 0, 0);
+        let (mut starts_ns, mut ends_ns, mut wrong, mut cpu_ns, mut sleeps) = (Vec::new(), Vec::new(), 0, 0, 0);
         for _ in 0..round.repeat {
             pattern.fill(words);
             self.run(CollectiveKind::Barrier, data_type, 0, words)?;
+            let sleeps_before = threads::sleeps(std::process::id())?;
             let cpu_before_ns = time_ns(ClockId::ProcessCPUTime);
             starts_ns.push(now_ns());
             self.run(CollectiveKind::AllReduce, data_type, element_count, words)?;
             ends_ns.push(now_ns());
             cpu_ns += time_ns(ClockId::ProcessCPUTime) - cpu_before_ns;
+            sleeps += threads::sleeps(std::process::id())? - sleeps_before;
             wrong += pattern.count_wrong(words, element_count * data_type.bytes());
         }
         let stats = self.session.stats();
-        Ok(
-            json!({ "starts_ns": starts_ns, "ends_ns": ends_ns, "cpu_ns": cpu_ns, "wrong_elements": wrong, "stats": stats }),
-        )
+        Ok(json!({
+            "starts_ns": starts_ns, "ends_ns": ends_ns, "cpu_ns": cpu_ns, "sleeps": sleeps, "wrong_elements": wrong,
+            "stats": stats,
+        }))
     }
 
     fn run(

@@ -49,7 +49,8 @@ pub struct PaperArguments<N: Paper> {
     /// Parameters in place of the built-in ones, which are in experiments/PAPER. Needs the experiment's name.
     #[arg(long, value_name = "FILE.toml", requires = "experiment")]
     config: Option<PathBuf>,
-    /// Write results as JSON and CSV, and drawings as SVG, into this folder.
+    /// Write results as JSON and CSV, and drawings as SVG, into this folder. What simulates packet by packet also keeps each run there, in DIR/runs, and goes
+    /// on where it was stopped; another build, or other parameters of a run, make it again.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seconds in place of minutes: shows that everything works; its numbers mean little.
@@ -121,6 +122,7 @@ fn conduct<N: Paper>(arguments: PaperArguments<N>) -> anyhow::Result<i32> {
         seed: arguments.seed,
         is_quick: arguments.quick,
         is_full: arguments.full,
+        kept: arguments.out.as_ref().map(|folder| folder.join("runs")),
         gradients: arguments.gradients,
     };
     if let Some(folder) = &arguments.out {

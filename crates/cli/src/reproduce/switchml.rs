@@ -7,6 +7,7 @@ use fanin_lab::atp::Options;
 use fanin_lab::findings::Findings;
 use fanin_lab::numerics::Experiment;
 use fanin_lab::replay::Setting;
+use fanin_lab::trial::Progress;
 
 use super::training::{self, Claim};
 use super::{Paper, fig12, is_root, page, recorded};
@@ -80,7 +81,8 @@ impl Paper for Name {
 
 fn replay(figure: &str, built_in: &str, options: &Options) -> anyhow::Result<Findings> {
     let title = "Speed-up of a training step over a ring, replayed (§6.2, Figs. 4 and 5)";
-    Setting::read(figure, built_in, options)?.run(figure, title, &|line| eprintln!("{line}"))
+    let progress = Progress::new(&|line| eprintln!("{line}"), options.kept.as_deref())?;
+    Setting::read(figure, built_in, options)?.run(figure, title, &progress)
 }
 
 fn table2(options: &Options) -> anyhow::Result<Findings> {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use fanin_lab::kept::{Kept, program_file};
 use fanin_sim::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use toml::Value;
@@ -69,8 +70,10 @@ struct Figures {
     iterations: usize,
     /// In none of the means.
     jobs_without_iteration: usize,
-    iteration_mean_ms: f64,
-    communication_mean_ms: f64,
+    /// Over jobs that came to the end of an iteration, each with its own mean; nothing if none did.
+    iteration_mean_ms: Option<f64>,
+    /// The same of summing alone.
+    communication_mean_ms: Option<f64>,
     marked: u64,
     dropped: u64,
     corrupted: u64,
@@ -90,28 +93,27 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         .with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let context = || arguments.file.display().to_string();
     let sets = arguments.sets.iter().map(|set| Set::parse(set)).collect::<anyhow::Result<Vec<_>>>()?;
-    let tasks = tasks(&text, &sets, arguments.seeds, program()?).with_context(context)?;
-    let folder = arguments.out.join("runs");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let kept = Kept::open(&arguments.out.join("runs"))?;
+    let tasks = tasks(&text, &sets, arguments.seeds, &kept).with_context(context)?;
     if let Some(name) = &arguments.run {
         let own = tasks.iter().find(|task| task.name == *name);
         let task = own.with_context(|| {
             format!("no run of this sweep is called {name} here: every machine needs the same build of fanin")
         })?;
-        return run_one(task, &folder).map(|()| 0);
+        return run_one(task, &kept).map(|()| 0);
     }
-    let missing: Vec<&Task> = tasks.iter().filter(|task| read(&folder, task).is_none()).collect();
+    let missing: Vec<&Task> = tasks.iter().filter(|task| read(&kept, task).is_none()).collect();
     eprintln!("{} runs, of which {} are there already", tasks.len(), tasks.len() - missing.len());
     if let Some(address) = &arguments.ray {
-        let plan = Plan::new(text, arguments, &missing, &folder)?;
+        let plan = Plan::new(text, arguments, &missing, kept.folder())?;
         ray::run_all(address, &plan)?;
     } else {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        run_all(&missing, &folder, arguments.jobs.map_or(processors, usize::from))?;
+        run_all(&missing, &kept, arguments.jobs.map_or(processors, usize::from))?;
     }
     let keys: Vec<&str> = sets.iter().map(|set| set.key.as_str()).collect();
     let file = arguments.out.join("sweep.csv");
-    write(&file, &table(&tasks, &keys, &folder)?)?;
+    write(&file, &table(&tasks, &keys, &kept)?)?;
     println!("{}", file.display());
     Ok(0)
 }
@@ -181,7 +183,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 /// All combinations with all seeds; the last key changes first.
-fn tasks(text: &str, sets: &[Set], seeds: u32, program: u64) -> anyhow::Result<Vec<Task>> {
+fn tasks(text: &str, sets: &[Set], seeds: u32, kept: &Kept) -> anyhow::Result<Vec<Task>> {
     let document: Value = toml::from_str(text).context("this is no scenario")?;
     let combinations = sets.iter().map(|set| set.values.len()).product::<usize>();
     let count = combinations.saturating_mul(seeds as usize);
@@ -200,44 +202,11 @@ fn tasks(text: &str, sets: &[Set], seeds: u32, program: u64) -> anyhow::Result<V
         let scenario = Scenario::parse(&text).with_context(|| values.join(", "))?;
         for step in 0..u64::from(seeds) {
             let seed = scenario.seed + step;
-            let name = format!("{:016x}", hash(&[text.as_bytes(), &seed.to_le_bytes(), &program.to_le_bytes()]));
+            let name = kept.name(&[text.as_bytes(), &seed.to_le_bytes()]);
             tasks.push(Task { values: values.clone(), seed, scenario: Scenario { seed, ..scenario.clone() }, name });
         }
     }
     Ok(tasks)
-}
-
-/// 64 bits (FNV-1a).
-fn hash(parts: &[&[u8]]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    parts.iter().copied().flatten().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// What is running, as a number: of the bytes of its file, since a version is the same before and after a change of the simulator.
-fn program() -> anyhow::Result<u64> {
-    let path = program_file()?;
-    let bytes = std::fs::read(&path)
-        .with_context(|| format!("cannot read the running program, {path}: was it replaced? Start the sweep again"))?;
-    Ok(hash(&[&bytes]))
-}
-
-fn program_file() -> anyhow::Result<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
-    let path = file_of(&maps, program as *const () as usize);
-    path.map(str::to_owned).context("cannot find the file of the running program")
-}
-
-/// The file that is mapped at an address: the command, or Python's extension module.
-fn file_of(maps: &str, address: usize) -> Option<&str> {
-    let holds = |line: &&str| {
-        let ends = line.split(' ').next().and_then(|range| range.split_once('-'));
-        ends.is_some_and(|(start, end)| {
-            let [start, end] = [start, end].map(|end| usize::from_str_radix(end, 16).unwrap_or(0));
-            (start..end).contains(&address)
-        })
-    };
-    let line = maps.lines().find(holds)?;
-    line.find('/').map(|start| &line[start..])
 }
 
 /// As TOML, or else as a text.
@@ -272,22 +241,16 @@ fn change(value: &mut Value, path: &[&str], new: &Value) -> anyhow::Result<()> {
     }
 }
 
-fn file(folder: &Path, task: &Task) -> PathBuf {
-    folder.join(format!("{}.json", task.name))
-}
-
-/// A finished run, if it is there and whole.
-fn read(folder: &Path, task: &Task) -> Option<Figures> {
-    serde_json::from_str(&std::fs::read_to_string(file(folder, task)).ok()?).ok()
+fn read(kept: &Kept, task: &Task) -> Option<Figures> {
+    kept.read(&task.name)
 }
 
 /// On so many threads; the first failure ends all.
-fn run_all(tasks: &[&Task], folder: &Path, threads: usize) -> anyhow::Result<()> {
+fn run_all(tasks: &[&Task], kept: &Kept, threads: usize) -> anyhow::Result<()> {
     let (next, done, failure) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(None));
     let work = || {
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome =
-                run_one(task, folder).with_context(|| format!("{} seed {}", task.values.join(", "), task.seed));
+            let outcome = run_one(task, kept).with_context(|| format!("{} seed {}", task.values.join(", "), task.seed));
             match outcome {
                 Ok(()) => eprintln!(
                     "{} of {}: {} seed {}",
@@ -310,14 +273,9 @@ fn run_all(tasks: &[&Task], folder: &Path, threads: usize) -> anyhow::Result<()>
     }
 }
 
-fn run_one(task: &Task, folder: &Path) -> anyhow::Result<()> {
+fn run_one(task: &Task, kept: &Kept) -> anyhow::Result<()> {
     let run = run_scenario(task.scenario.clone(), 1, |_| true)?.run;
-    let figures = Figures::new(&run);
-    let file = file(folder, task);
-    // Whole or not at all: what is there is not run again.
-    let beside = file.with_extension("part");
-    write(&beside, &(serde_json::to_string_pretty(&figures)? + "\n"))?;
-    std::fs::rename(&beside, &file).with_context(|| format!("cannot write {}", file.display()))
+    kept.write(&task.name, &Figures::new(&run))
 }
 
 impl Figures {
@@ -327,7 +285,8 @@ impl Figures {
         let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES);
         let done: Vec<_> = report.jobs.iter().filter(|job| job.iterations > 0).collect();
         let mean = |part: fn(&fanin_sim::report::JobReport) -> f64| {
-            done.iter().map(|job| part(job)).fold(0.0, |sum, each| sum + each) / done.len().max(1) as f64
+            let sum = done.iter().map(|job| part(job)).fold(0.0, |sum, each| sum + each);
+            (!done.is_empty()).then(|| sum / done.len() as f64)
         };
         Figures {
             flows_completed: report.flows_completed,
@@ -350,8 +309,9 @@ impl Figures {
     }
 
     fn row(&self) -> String {
+        let ms = |mean: Option<f64>| mean.map_or_else(String::new, |ms| format!("{ms:.6}"));
         format!(
-            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{:.6},{:.6},{},{},{},{},{},{}",
+            "{},{:.3},{:.3},{:.3},{:.3},{:.0},{},{},{},{},{},{},{},{},{},{}",
             self.flows_completed,
             self.fct_mean_us,
             self.fct_p50_us,
@@ -360,8 +320,8 @@ impl Figures {
             self.goodput_bps,
             self.iterations,
             self.jobs_without_iteration,
-            self.iteration_mean_ms,
-            self.communication_mean_ms,
+            ms(self.iteration_mean_ms),
+            ms(self.communication_mean_ms),
             self.marked,
             self.dropped,
             self.corrupted,
@@ -372,11 +332,11 @@ impl Figures {
     }
 }
 
-fn table(tasks: &[Task], keys: &[&str], folder: &Path) -> anyhow::Result<String> {
+fn table(tasks: &[Task], keys: &[&str], kept: &Kept) -> anyhow::Result<String> {
     let names: String = keys.iter().map(|key| format!("{key},")).collect();
     let mut text = format!("{names}seed,{COLUMNS}\n");
     for task in tasks {
-        let figures = read(folder, task).ok_or_else(|| anyhow!("{} is gone", file(folder, task).display()))?;
+        let figures = read(kept, task).ok_or_else(|| anyhow!("{} is gone", kept.file(&task.name).display()))?;
         let quoted = |value: &String| if value.contains(',') { format!("\"{value}\",") } else { format!("{value},") };
         let values: String = task.values.iter().map(quoted).collect();
         text += &format!("{values}{},{}\n", task.seed, figures.row());
@@ -391,6 +351,10 @@ mod tests {
     const TEXT: &str = "duration_ms = 0.2\n[topology]\nshape = 'star'\nhosts = 6\n[[job]]\nbytes = 20000\ncompute_ms = 0.0\n\
                         workers = 3\nscheme = 'ring'\n[[job]]\nbytes = 20000\ncompute_ms = 0.0\nworkers = 3\nscheme = 'ideal'";
 
+    fn kept(name: &str) -> Kept {
+        Kept::open(&std::env::temp_dir().join(format!("fanin-sweep-{name}-{}", std::process::id()))).unwrap()
+    }
+
     fn sets(texts: &[&str]) -> Vec<Set> {
         texts.iter().map(|text| Set::parse(text).unwrap()).collect()
     }
@@ -398,15 +362,14 @@ mod tests {
     #[test]
     fn all_combinations_with_all_seeds_have_names_of_their_own() {
         let sets = sets(&["job.scheme=ring,switchml", "links.queue_kib=64,128", "job.0.workers=[2, 3]"]);
-        let tasks = |program| tasks(TEXT, &sets, 2, program).unwrap();
-        let (tasks, others) = (tasks(1), tasks(2));
+        let tasks = tasks(TEXT, &sets, 2, &kept("names")).unwrap();
         assert_eq!(tasks.len(), 8);
         assert_eq!((tasks[0].values.join(" "), tasks[1].seed), ("ring 64 [2, 3]".into(), 2));
         assert_eq!(tasks[7].values, ["switchml", "128", "[2, 3]"]);
-        let mut names: Vec<&str> = tasks.iter().chain(&others).map(|task| task.name.as_str()).collect();
+        let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 16, "another program's runs are not this one's");
+        assert_eq!(names.len(), 8);
         assert!(tasks[7].scenario.jobs.iter().all(|job| job.scheme.to_string() == "switchml"), "all sections");
         assert_eq!(tasks[7].scenario.links.queue_kib, 128);
     }
@@ -419,21 +382,10 @@ mod tests {
             ("duration_ms.x=1", "none"),
             ("job.scheme=x", "x"),
         ] {
-            let error = tasks(TEXT, &sets(&[set]), 1, 0).expect_err(set);
+            let error = tasks(TEXT, &sets(&[set]), 1, &kept("unset")).expect_err(set);
             assert!(format!("{error:#}").contains(word), "{error:#}");
         }
         assert!(Set::parse("links.gbps").is_err() && Set::parse("links.gbps=").is_err());
-    }
-
-    #[test]
-    fn the_running_program_is_known_by_its_file() {
-        let maps = "7f10-7f20 r--p 00000000 fe:00 1 /lib/a b.so\n7f20-7f30 r-xp 00010000 fe:00 1 /lib/a b.so\n7f30-7f40 rw-p 0 0:0 0\n";
-        assert_eq!(
-            (file_of(maps, 0x7f2f), file_of(maps, 0x7f30), file_of(maps, 0x1)),
-            (Some("/lib/a b.so"), None, None)
-        );
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(program().unwrap(), hash(&[&own]));
     }
 
     #[test]
@@ -454,14 +406,14 @@ mod tests {
         let out = folder.join("out");
         let arguments = Arguments { file, sets, seeds: 1, jobs: None, ray: None, run: None, out: out.clone() };
         let parsed = [Set::parse(&arguments.sets[0]).unwrap()];
-        let tasks = tasks(TEXT, &parsed, 1, program().unwrap()).unwrap();
+        let tasks = tasks(TEXT, &parsed, 1, &Kept::open(&out.join("runs")).unwrap()).unwrap();
         let plan = Plan::new(TEXT.into(), &arguments, &[&tasks[1]], &out.join("runs")).unwrap();
         assert_eq!((plan.runs.len(), plan.runs[0].label.as_str()), (1, "switchml seed 1"));
         assert_eq!(plan.arguments, ["--set", "job.0.scheme=ring,switchml", "--seeds", "1"]);
         assert_eq!(plan.command, [std::env::current_exe().unwrap().to_str().unwrap()]);
         // As another machine does it.
         assert_eq!(run(&Arguments { run: Some(plan.runs[0].name.clone()), ..arguments }).unwrap(), 0);
-        assert!(read(&out.join("runs"), &tasks[1]).is_some() && !out.join("sweep.csv").exists());
+        assert!(read(&Kept::open(&out.join("runs")).unwrap(), &tasks[1]).is_some() && !out.join("sweep.csv").exists());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -472,24 +424,29 @@ mod tests {
         let figures = Figures::new(&run);
         assert_eq!((figures.jobs_without_iteration, figures.iterations > 0), (1, true));
         assert_eq!(figures.row().split(',').count(), COLUMNS.split(',').count());
+        assert!(figures.iteration_mean_ms.is_some_and(|ms| ms > 0.0));
+        let none = Figures::new(
+            &run_scenario(Scenario::parse(&text.replace("= 0.0", "= 9.0")).unwrap(), 1, |_| true).unwrap().run,
+        );
+        assert_eq!((none.jobs_without_iteration, none.iteration_mean_ms, none.communication_mean_ms), (2, None, None));
+        assert!(none.row().contains(",2,,,"), "no number is not 0: {}", none.row());
     }
 
     #[test]
     fn what_is_there_is_not_run_again() {
-        let folder = std::env::temp_dir().join(format!("fanin-sweep-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2, program().unwrap()).unwrap();
+        let kept = kept("again");
+        let tasks = tasks(TEXT, &sets(&["job.0.scheme=ring,switchml"]), 2, &kept).unwrap();
         let all: Vec<&Task> = tasks.iter().collect();
-        run_all(&all, &folder, 2).unwrap();
-        let table_first = table(&tasks, &["job.0.scheme"], &folder).unwrap();
+        run_all(&all, &kept, 2).unwrap();
+        let table_first = table(&tasks, &["job.0.scheme"], &kept).unwrap();
         assert_eq!(table_first.lines().count(), 5);
         assert!(table_first.lines().nth(3).is_some_and(|row| row.starts_with("switchml,1,")), "{table_first}");
-        let is_there = |task: &&Task| read(&folder, task).is_some();
+        let is_there = |task: &&Task| read(&kept, task).is_some();
         assert!(all.iter().all(is_there));
-        write(&file(&folder, &tasks[2]), "{ \"flows_comp").unwrap();
+        write(&kept.file(&tasks[2].name), "{ \"flows_comp").unwrap();
         assert!(!is_there(&&tasks[2]), "half a file is no run");
-        run_all(&[&tasks[2]], &folder, 1).unwrap();
-        assert_eq!(table(&tasks, &["job.0.scheme"], &folder).unwrap(), table_first, "the same again");
-        std::fs::remove_dir_all(&folder).unwrap();
+        run_all(&[&tasks[2]], &kept, 1).unwrap();
+        assert_eq!(table(&tasks, &["job.0.scheme"], &kept).unwrap(), table_first, "the same again");
+        std::fs::remove_dir_all(kept.folder()).unwrap();
     }
 }

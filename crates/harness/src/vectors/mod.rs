@@ -9,6 +9,7 @@ pub mod atp;
 mod check;
 mod format;
 mod packet;
+pub mod panama;
 mod program;
 pub mod suite;
 

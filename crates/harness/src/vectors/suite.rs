@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Mismatch, Target, Vector, atp, load_folder, replay};
+use super::{Mismatch, Target, Vector, atp, load_folder, panama, replay};
 
 /// What is known of a folder of vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,10 @@ struct Folder {
 
 const SWITCHML: Folder = Folder { vector_count_min: 40, canary_mismatches: &["appendix_a_trace.toml, step 4 (t5"] };
 const ATP: Folder = Folder { vector_count_min: 41, canary_mismatches: &["duplicate_dropped.toml, step 2,"] };
+
+const PANAMA_SWITCH: Folder =
+    Folder { vector_count_min: 19, canary_mismatches: &["result_kept_until_awaited.toml, step"] };
+const PANAMA_WORKER: Folder = Folder { vector_count_min: 11, canary_mismatches: &[] };
 
 /// What came of playing all vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +75,24 @@ pub fn replay_all_atp<T: atp::AtpTarget>(left_out: &[&str], mut target: impl FnM
     let wanted = vectors.iter().filter(|(file, _)| !left_out.contains(&file.as_str()));
     let folder = Folder { vector_count_min: ATP.vector_count_min - left_out.len(), ..ATP };
     tally(folder, wanted.map(|(file, vector)| atp::replay(file, vector, &mut target())))
+}
+
+/// Plays the vectors of `spec/vectors/panama/switch`, each to a target of its own.
+///
+/// # Panics
+/// A vector cannot be read.
+pub fn replay_all_panama_switch<T: panama::SwitchTarget>(mut target: impl FnMut() -> T) -> Tally {
+    let vectors = panama::load_switch_folder(&folder("panama/switch")).unwrap_or_else(|error| panic!("{error}"));
+    tally(PANAMA_SWITCH, vectors.iter().map(|(file, vector)| panama::replay(file, vector, &mut target())))
+}
+
+/// Plays the vectors of `spec/vectors/panama/worker`, each to a target of its own.
+///
+/// # Panics
+/// A vector cannot be read.
+pub fn replay_all_panama_worker<T: panama::WorkerTarget>(mut target: impl FnMut() -> T) -> Tally {
+    let vectors = panama::load_worker_folder(&folder("panama/worker")).unwrap_or_else(|error| panic!("{error}"));
+    tally(PANAMA_WORKER, vectors.iter().map(|(file, vector)| panama::replay_worker(file, vector, &mut target())))
 }
 
 fn folder(name: &str) -> std::path::PathBuf {

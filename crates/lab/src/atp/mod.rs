@@ -57,6 +57,8 @@ pub struct Options {
     pub is_quick: bool,
     /// The paper's size, where the built-in parameters are smaller; it may take hours.
     pub is_full: bool,
+    /// Where the simulator's runs are kept, so that an experiment goes on where it was stopped; without, nowhere.
+    pub kept: Option<PathBuf>,
     /// Recordings of `fanin.record`, for [`Experiment::Overflow`]; the others have no use for them.
     pub gradients: Vec<PathBuf>,
 }

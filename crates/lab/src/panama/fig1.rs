@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::job;
 use crate::findings::{Findings, Row, Sheet};
-use crate::trial::{Told, each};
+use crate::trial::{Progress, each};
 
 /// `experiments/panama/fig1.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,11 +35,11 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, progress: &Progress) -> anyhow::Result<Findings> {
         let runs = self.models.iter().flat_map(|model| [(model, Scheme::Ring), (model, Scheme::Panama)]);
         let scenarios: Vec<Scenario> =
             runs.map(|(model, scheme)| self.scenario(model, scheme)).collect::<anyhow::Result<_>>()?;
-        let measured = each(&scenarios, told, |_, trial| {
+        let measured = each(&scenarios, "fig1", progress, |_, trial| {
             let info = &trial.jobs[0];
             let rate_bps = self.scenario.links.gbps * 1e9;
             let time = [trial.iteration_ms()[0], trial.aggregation_ms()[0]].map(|ms| ms.unwrap_or(f64::NAN));

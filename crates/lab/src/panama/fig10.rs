@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::job;
 use crate::findings::{Findings, Row, Sheet};
-use crate::trial::{Spread, Told, Trial, each};
+use crate::trial::{Progress, Spread, Trial, each};
 
 /// `experiments/panama/fig10.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -59,13 +59,13 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, progress: &Progress) -> anyhow::Result<Findings> {
         self.check()?;
         let runs: Vec<(Joins, f64)> =
             JOINS.into_iter().flat_map(|joins| self.later_ms.iter().map(move |&later| (joins, later))).collect();
         let scenarios: Vec<Scenario> =
             runs.iter().map(|&(joins, later)| self.scenario(joins, later)).collect::<anyhow::Result<_>>()?;
-        let measured = each(&scenarios, told, |place, trial| {
+        let measured = each(&scenarios, &format!("fig10 from {} ms", self.from_ms), progress, |place, trial| {
             Ok((self.rates(runs[place].0, trial)?, trial.outcome.packet_hops()))
         })?;
         let share = |joins: Joins| {
@@ -208,7 +208,7 @@ mod tests {
             if expected != "before the end" {
                 setting.quicken();
             }
-            let error = setting.run(&|_| {}).unwrap_err();
+            let error = setting.run(&Progress::new(&|_| {}, None).unwrap()).unwrap_err();
             assert!(format!("{error:#}").contains(expected), "{new}: {error:#}");
         }
     }

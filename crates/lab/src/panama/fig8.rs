@@ -1,12 +1,12 @@
 //! Flows and jobs beside each other in a shared network (PANAMA §7, Figs. 8a to 8c).
 
-use anyhow::ensure;
-use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic};
-use serde::Deserialize;
+use anyhow::{Context, ensure};
+use fanin_sim::scenario::{CongestionName, JobInfo, Scenario, Scheme, Traffic, TreeChoice};
+use serde::{Deserialize, Serialize};
 
 use super::job;
 use crate::findings::{Findings, Plot, Row, Sheet};
-use crate::trial::{Flow, Spread, Told, Trial, each, mean_ms, percentile_ms, throughput_gbps};
+use crate::trial::{Flow, Progress, Spread, Trial, each, mean_ms, percentile_ms, throughput_gbps};
 
 /// More jobs than that are not tried for a load.
 const JOB_COUNT_MAX: u32 = 256;
@@ -23,6 +23,10 @@ pub struct Setting {
     loads: Vec<f64>,
     /// What is compared.
     schemes: Vec<Way>,
+    /// Jobs arrive one after another for their iterations, at a rate that gives the load, whatever the network does; without, as many as give it are there
+    /// all the time.
+    #[serde(default)]
+    arrive: bool,
     /// Flows that start between these times are counted, ms; others are there all the time.
     counted_ms: [f64; 2],
     /// Flows up to this are short ones, bytes.
@@ -43,10 +47,14 @@ pub enum Way {
     Ring,
     /// Rings whose connections do not see marks, and fill queues until one overflows.
     RingNewreno,
-    /// SwitchML on several trees: SwitchML*.
+    /// SwitchML on PANAMA's trees: SwitchML*, which has no congestion control, and PANAMA's load balancing (§7).
     Switchml,
+    /// The same on trees drawn by lot.
+    SwitchmlLot,
     /// PANAMA.
     Panama,
+    /// PANAMA on trees drawn by lot, the same as those of [`Way::SwitchmlLot`].
+    PanamaLot,
     /// PANAMA that waits for 88 of 100 ports.
     #[serde(rename = "panama-0.88")]
     Panama088,
@@ -62,7 +70,9 @@ impl Way {
             Way::Ring => "ring",
             Way::RingNewreno => "ring over NewReno",
             Way::Switchml => "SwitchML*",
+            Way::SwitchmlLot => "SwitchML* on drawn trees",
             Way::Panama => "PANAMA",
+            Way::PanamaLot => "PANAMA on drawn trees",
             Way::Panama088 => "PANAMA-0.88",
             Way::Panama094 => "PANAMA-0.94",
         }
@@ -72,10 +82,18 @@ impl Way {
         match self {
             Way::Ideal => (Scheme::Ideal, 1.0),
             Way::Ring | Way::RingNewreno => (Scheme::Ring, 1.0),
-            Way::Switchml => (Scheme::Switchml, 1.0),
-            Way::Panama => (Scheme::Panama, 1.0),
+            Way::Switchml | Way::SwitchmlLot => (Scheme::Switchml, 1.0),
+            Way::Panama | Way::PanamaLot => (Scheme::Panama, 1.0),
             Way::Panama088 => (Scheme::Panama, 0.88),
             Way::Panama094 => (Scheme::Panama, 0.94),
+        }
+    }
+
+    fn trees(self) -> Option<TreeChoice> {
+        match self {
+            Way::Ideal | Way::Ring | Way::RingNewreno => None,
+            Way::SwitchmlLot | Way::PanamaLot => Some(TreeChoice::Lot),
+            Way::Switchml | Way::Panama | Way::Panama088 | Way::Panama094 => Some(TreeChoice::Controller),
         }
     }
 }
@@ -103,10 +121,27 @@ struct Run {
     load: f64,
     way: Way,
     seed: u64,
+    /// Its place among the scenarios: without jobs all schemes have one.
+    scenario: usize,
+}
+
+/// How many jobs a run has.
+#[derive(Clone, Copy, Debug)]
+enum Jobs {
+    /// From the begin to the end.
+    Number(u32),
+    /// Arrivals.
+    PerSecond(f64),
+}
+
+impl Jobs {
+    fn is_none(self) -> bool {
+        matches!(self, Jobs::Number(0))
+    }
 }
 
 /// What is read from a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
     short_p99_ms: Option<f64>,
     short_mean_ms: f64,
@@ -121,7 +156,7 @@ struct Measured {
     hops: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Counts {
     short: usize,
     short_going_on: usize,
@@ -134,9 +169,10 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, progress: &Progress) -> anyhow::Result<Findings> {
         let (runs, scenarios) = self.runs()?;
-        let measured = each(&scenarios, told, |_, trial| self.measure(trial))?;
+        let made = each(&scenarios, &self.what(), progress, |_, trial| self.measure(trial))?;
+        let measured: Vec<Measured> = runs.iter().map(|run| made[run.scenario].clone()).collect();
         let results = Results { setting: self, runs: &runs, measured: &measured };
         let sheets = vec![results.medians(), results.sheet()];
         let plot = |name: &str, title: &str, y_label: &str, part: fn(&Measured) -> f64| Plot {
@@ -160,7 +196,7 @@ impl Setting {
                 plot("long", "Long flows (Fig. 8b)", "mean throughput, Gbit/s", |one| one.long_gbps),
                 plot("training", "Training (Fig. 8c)", "mean iteration, ms", |one| one.mean_iteration_ms()),
             ],
-            hops: measured.iter().map(|one| one.hops).sum(),
+            hops: made.iter().map(|one| one.hops).sum(),
         })
     }
 
@@ -178,45 +214,52 @@ impl Setting {
         let (mut runs, mut scenarios) = (Vec::new(), Vec::new());
         for &load in &self.loads {
             for seed in (0..u64::from(self.seeds)).map(|step| self.scenario.seed + step) {
-                let jobs = self.job_count(load, seed)?;
-                for &way in &self.schemes {
-                    runs.push(Run { load, way, seed });
-                    scenarios.push(self.scenario(way, jobs, seed, load)?);
+                let jobs =
+                    if self.arrive { self.arrivals(load, seed)? } else { Jobs::Number(self.job_count(load, seed)?) };
+                for (place, &way) in self.schemes.iter().enumerate() {
+                    if place == 0 || !jobs.is_none() {
+                        scenarios.push(self.scenario(way, jobs, seed, load)?);
+                    }
+                    runs.push(Run { load, way, seed, scenario: scenarios.len() - 1 });
                 }
             }
         }
         Ok((runs, scenarios))
     }
 
-    fn scenario(&self, way: Way, jobs: u32, seed: u64, load: f64) -> anyhow::Result<Scenario> {
+    fn scenario(&self, way: Way, jobs: Jobs, seed: u64, load: f64) -> anyhow::Result<Scenario> {
         let mut scenario = Scenario { seed, ..self.scenario.clone() };
-        scenario.title = format!("fig8: load {load}, {}", way.name());
+        let what = if jobs.is_none() { "flows alone" } else { way.name() };
+        scenario.title = format!("fig8: load {load}, {what}");
         let job = job(&mut scenario)?;
         (job.scheme, job.share) = way.scheme();
         // A ring's paths are drawn after its trees: so they are the same whatever the others have.
         job.trees = if job.scheme == Scheme::Ring { 1 } else { job.trees };
         job.congestion = (way == Way::RingNewreno).then_some(CongestionName::Newreno);
-        job.count = jobs;
-        if jobs == 0 {
-            scenario.jobs.clear();
+        job.choose_trees = way.trees();
+        match jobs {
+            Jobs::Number(0) => scenario.jobs.clear(),
+            Jobs::Number(count) => job.count = count,
+            Jobs::PerSecond(rate) => (job.count, job.arrivals_per_s) = (JOB_COUNT_MAX, Some(rate)),
         }
         Ok(scenario)
     }
 
+    /// Share of hosts' links that is left to jobs.
+    fn wanted(&self, load: f64) -> anyhow::Result<f64> {
+        let of = |traffic: &Traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 };
+        let background: f64 = self.scenario.traffic.iter().map(of).sum();
+        ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
+        Ok(load - background)
+    }
+
     /// So many jobs that with them the load is reached; those of a smaller load are the first of them.
     fn job_count(&self, load: f64, seed: u64) -> anyhow::Result<u32> {
-        let background: f64 = self
-            .scenario
-            .traffic
-            .iter()
-            .map(|traffic| if let Traffic::Poisson { load, .. } = traffic { *load } else { 0.0 })
-            .sum();
-        ensure!(load >= background - 1e-9, "a load of {load}, and flows alone are {background}");
-        let mut wanted = load - background;
+        let mut wanted = self.wanted(load)?;
         if wanted <= 1e-9 {
             return Ok(0);
         }
-        let plan = self.scenario(Way::Ideal, JOB_COUNT_MAX, seed, load)?.plan()?;
+        let plan = self.scenario(Way::Ideal, Jobs::Number(JOB_COUNT_MAX), seed, load)?.plan()?;
         for (place, info) in plan.jobs.iter().enumerate() {
             wanted -= self.ring_load(info, plan.fabric.host_count);
             if wanted <= 0.0 {
@@ -226,11 +269,30 @@ impl Setting {
         anyhow::bail!("{JOB_COUNT_MAX} jobs are less than a load of {load}: let them be larger")
     }
 
+    /// So many jobs a second that, as rings, they bring the load's bytes.
+    fn arrivals(&self, load: f64, seed: u64) -> anyhow::Result<Jobs> {
+        let wanted = self.wanted(load)?;
+        if wanted <= 1e-9 {
+            return Ok(Jobs::Number(0));
+        }
+        let plan = self.scenario(Way::Ideal, Jobs::Number(JOB_COUNT_MAX), seed, load)?.plan()?;
+        let iterations = self.scenario.jobs.first().and_then(|job| job.iterations);
+        let iterations = iterations.context("arrive = true: jobs need a number of iterations")?;
+        let bits = |info: &JobInfo| 16.0 * (info.hosts.len() - 1) as f64 * info.bytes as f64 * f64::from(iterations);
+        let mean = plan.jobs.iter().map(bits).sum::<f64>() / plan.jobs.len() as f64;
+        Ok(Jobs::PerSecond(wanted * f64::from(plan.fabric.host_count) * self.scenario.links.gbps * 1e9 / mean))
+    }
+
     /// Share of all hosts' links that the job takes as a ring, if it is alone.
     fn ring_load(&self, info: &JobInfo, hosts: u32) -> f64 {
         let workers = info.hosts.len() as f64;
         let sent_ms = 2.0 * (workers - 1.0) / workers * info.bytes as f64 * 8e3 / (self.scenario.links.gbps * 1e9);
         workers * sent_ms / (sent_ms + info.compute_ps as f64 / 1e9) / f64::from(hosts)
+    }
+
+    /// What decides about [`Setting::measure`].
+    fn what(&self) -> String {
+        format!("fig8: from {:?} ms, short {}, long {}", self.counted_ms, self.short_bytes_max, self.long_bytes_min)
     }
 
     fn measure(&self, trial: &Trial) -> anyhow::Result<Measured> {
@@ -354,6 +416,16 @@ impl Results<'_> {
             ("throughput of long flows: PANAMA / ring (Fig. 8b)", 1.33, self.ratio([Way::Panama, Way::Ring], rate)),
             ("training time: ring / PANAMA (Fig. 8c)", 1.34, self.ratio([Way::Ring, Way::Panama], training)),
             ("training time: PANAMA / SwitchML*", 1.05, self.ratio([Way::Panama, Way::Switchml], training)),
+            (
+                "training time: PANAMA / SwitchML*, both on drawn trees",
+                1.05,
+                self.ratio([Way::PanamaLot, Way::SwitchmlLot], training),
+            ),
+            (
+                "training time: PANAMA / SwitchML* on drawn trees",
+                1.05,
+                self.ratio([Way::Panama, Way::SwitchmlLot], training),
+            ),
         ];
         let row = |(quantity, paper, ours): (&str, f64, Option<Ratios>)| {
             let ours = ours?;
@@ -464,6 +536,37 @@ mod tests {
             busy: 0.5,
             hops: 1,
         }
+    }
+
+    #[test]
+    fn schemes_differ_in_nothing_but_the_scheme_and_flows_alone_are_run_once() {
+        let text = include_str!("../../../../experiments/panama/fig8.toml");
+        let text = text.replace("loads = [0.4, 0.8]", "loads = [0.2, 0.4]");
+        let setting: Setting = toml::from_str(&text).unwrap();
+        let (runs, scenarios) = setting.runs().unwrap();
+        assert_eq!((runs.len(), scenarios.len()), (2 * 3 * 5, 3 + 3 * 5));
+        for run in &runs {
+            let jobs = &scenarios[run.scenario].jobs;
+            assert_eq!(jobs.is_empty(), run.load == 0.2);
+            assert!(jobs.iter().all(|job| (job.scheme, job.share) == run.way.scheme()));
+            assert_eq!(scenarios[run.scenario].seed, run.seed);
+        }
+    }
+
+    #[test]
+    fn jobs_that_arrive_bring_the_load() {
+        let text = include_str!("../../../../experiments/panama/fig8.toml");
+        let text = text.replace("seeds = 3", "seeds = 1\narrive = true").replace("[0.4, 0.8]", "[0.8]");
+        let without: Setting = toml::from_str(&text).unwrap();
+        assert!(without.runs().unwrap_err().to_string().contains("number of iterations"));
+        let setting: Setting =
+            toml::from_str(&text.replace("start_ms = [0.0, 20.0]", "start_ms = 0.0\niterations = 4")).unwrap();
+        let (_, scenarios) = setting.runs().unwrap();
+        let jobs = scenarios[1].plan().unwrap().jobs;
+        let sent: f64 = jobs.iter().map(|job| 8.0 * (job.hosts.len() - 1) as f64 * job.bytes as f64).sum();
+        // 128 links of 10 Gbit/s for 180 ms; twice for a ring, of each job's 4 iterations.
+        let load = 8.0 * sent / (128.0 * 10e9 * 0.18);
+        assert!((0.4..0.8).contains(&load), "{} jobs bring {load} of 0.6", jobs.len());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::job;
 use crate::findings::{Findings, Plot, Row, Sheet};
-use crate::trial::{Spread, Told, each};
+use crate::trial::{Progress, Spread, each};
 
 /// `experiments/panama/fig9.toml`.
 #[derive(Clone, Debug, Deserialize)]
@@ -51,14 +51,16 @@ impl Setting {
     ///
     /// # Errors
     /// A setting that makes no sense, or a run that fails.
-    pub fn run(&self, told: Told) -> anyhow::Result<Findings> {
+    pub fn run(&self, progress: &Progress) -> anyhow::Result<Findings> {
         let seeds = || 0..u64::from(self.seeds);
         let of_count =
             |&count: &usize| WAYS.into_iter().flat_map(move |way| seeds().map(move |seed| (count, way, seed)));
         let runs: Vec<(usize, Way, u64)> = self.long_flows.iter().flat_map(of_count).collect();
         let scenarios = runs.iter().map(|&(count, way, seed)| self.scenario(count, way, seed));
         let scenarios: Vec<Scenario> = scenarios.collect::<anyhow::Result<_>>()?;
-        let measured = each(&scenarios, told, |_, trial| Ok((trial.aggregation_ms()[0], trial.outcome.packet_hops())))?;
+        let measured = each(&scenarios, "fig9", progress, |_, trial| {
+            Ok((trial.aggregation_ms()[0], trial.outcome.packet_hops()))
+        })?;
         // A run that came to the end of no sum took longer than all others.
         let latency = |count: usize, way: Way| {
             let own = runs.iter().zip(&measured).filter(move |((other, name, _), _)| (*other, *name) == (count, way));

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::atp::Options;
 use crate::findings::Findings;
-use crate::trial::Told;
+use crate::trial::{Progress, Told};
 
 /// Where the experiments run.
 const SIMULATED: &str = "simulated time: every packet of the whole network (`fanin sim`)";
@@ -56,16 +56,17 @@ impl Experiment {
         }
     }
 
-    /// Runs it on all processors.
+    /// Runs it on all processors; runs that are kept there already are not made again.
     ///
     /// # Errors
     /// Parameters that make no sense, with what to write; a run in which a sum was wrong.
     pub fn run(self, options: &Options, told: Told) -> anyhow::Result<Findings> {
+        let progress = &Progress::new(told, options.kept.as_deref())?;
         match self {
-            Experiment::Fig1 => prepare::<fig1::Setting>(self, options)?.run(told),
-            Experiment::Fig8 => prepare::<fig8::Setting>(self, options)?.run(told),
-            Experiment::Fig9 => prepare::<fig9::Setting>(self, options)?.run(told),
-            Experiment::Fig10 => prepare::<fig10::Setting>(self, options)?.run(told),
+            Experiment::Fig1 => prepare::<fig1::Setting>(self, options)?.run(progress),
+            Experiment::Fig8 => prepare::<fig8::Setting>(self, options)?.run(progress),
+            Experiment::Fig9 => prepare::<fig9::Setting>(self, options)?.run(progress),
+            Experiment::Fig10 => prepare::<fig10::Setting>(self, options)?.run(progress),
         }
         .with_context(|| format!("experiment {}", self.name()))
     }

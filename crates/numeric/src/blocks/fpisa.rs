@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 
+use crate::byte_order::ByteOrder;
 use crate::register_pair::{FloatFormat, NO_NUMBER, Registers, Rounding};
 use crate::scalar::{self, Setup};
 use crate::telemetry::Telemetry;
@@ -16,7 +17,7 @@ trait Format {
     /// An element in a payload.
     type Word: Copy;
 
-    fn load(word: Self::Word) -> u32;
+    fn load(word: Self::Word, order: ByteOrder) -> u32;
 
     fn words(payload: &[u8]) -> &[Self::Word];
 
@@ -33,8 +34,11 @@ macro_rules! format {
             const ZERO: Self::Word = [0; $bytes];
 
             #[inline(always)]
-            fn load(word: Self::Word) -> u32 {
-                <$bits>::from_be_bytes(word).into()
+            fn load(word: Self::Word, order: ByteOrder) -> u32 {
+                match order {
+                    ByteOrder::Big => <$bits>::from_be_bytes(word).into(),
+                    ByteOrder::Little => <$bits>::from_le_bytes(word).into(),
+                }
             }
 
             #[inline(always)]
@@ -139,13 +143,13 @@ impl Counts {
 #[expect(clippy::needless_range_loop, reason = "five arrays side by side, which vectorise so")]
 fn add_exactly<F: Format, A: Align, const COUNT: bool>(
     words: &[F::Word; BLOCK],
-    guard_bits: u32,
+    setup: &Setup,
     before: (&[u8; BLOCK], &[i32; BLOCK]),
     after: (&mut [u8; BLOCK], &mut [i32; BLOCK]),
 ) -> Counts {
     let mut counts = Counts::default();
     for k in 0..BLOCK {
-        let (field, exponent, x) = extract::<F>(F::load(words[k]), guard_bits);
+        let (field, exponent, x) = extract::<F>(F::load(words[k], setup.order), setup.guard_bits);
         let (register, sum) = (i32::from(before.0[k]), before.1[k]);
         counts.rare |= no_number::<F>(field, register);
         let distance = (exponent - register).abs();
@@ -166,13 +170,13 @@ fn add_exactly<F: Format, A: Align, const COUNT: bool>(
 #[expect(clippy::needless_range_loop, reason = "as above")]
 fn add_approximately<F: Format, A: Align, const COUNT: bool>(
     words: &[F::Word; BLOCK],
-    limit: i32,
+    (setup, limit): (&Setup, i32),
     before: (&[u8; BLOCK], &[i32; BLOCK]),
     after: (&mut [u8; BLOCK], &mut [i32; BLOCK]),
 ) -> Counts {
     let mut counts = Counts::default();
     for k in 0..BLOCK {
-        let (field, exponent, x) = extract::<F>(F::load(words[k]), 0);
+        let (field, exponent, x) = extract::<F>(F::load(words[k], setup.order), 0);
         let (register, sum) = (i32::from(before.0[k]), before.1[k]);
         counts.rare |= no_number::<F>(field, register);
         let (right, left) = ((register - exponent).max(0), (exponent - register).max(0));
@@ -255,8 +259,8 @@ impl<F: Format, A: Align, const COUNT: bool> Step<F> for Add<'_, A, COUNT> {
         let (before, mut exponents_after, mut sums) = ((&*exponents, &*mantissas), [0; BLOCK], [0; BLOCK]);
         let after = (&mut exponents_after, &mut sums);
         let counts = match self.setup.left_shift_max {
-            None => add_exactly::<F, A, COUNT>(words, self.setup.guard_bits, before, after),
-            Some(limit) => add_approximately::<F, A, COUNT>(words, limit as i32, before, after),
+            None => add_exactly::<F, A, COUNT>(words, self.setup, before, after),
+            Some(limit) => add_approximately::<F, A, COUNT>(words, (self.setup, limit as i32), before, after),
         };
         if counts.rare < 0 {
             return add_rare(self.setup, payload, exponents, mantissas, self.counts);
@@ -321,7 +325,7 @@ impl<F: Format> Step<F> for Overwrite<'_> {
     ) {
         let mut rare = 0;
         for k in 0..BLOCK {
-            let (field, exponent, x) = extract::<F>(F::load(words[k]), self.0.guard_bits);
+            let (field, exponent, x) = extract::<F>(F::load(words[k], self.0.order), self.0.guard_bits);
             (exponents[k], mantissas[k]) = (exponent as u8, x);
             rare |= no_number::<F>(field, 0);
         }
@@ -392,7 +396,10 @@ fn emit_block(
         let bits = round(exact as f32, exact);
         let is_usual = (bits & 0x7fff_ffff).wrapping_sub(USUAL) < USUAL_COUNT;
         rare |= (!is_usual & (*mantissa != 0)) | (*exponent == NO_NUMBER);
-        *word = bits.to_be_bytes();
+        *word = match setup.order {
+            ByteOrder::Big => bits.to_be_bytes(),
+            ByteOrder::Little => bits.to_le_bytes(),
+        };
     }
     rare
 }

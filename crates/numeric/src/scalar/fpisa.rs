@@ -1,6 +1,7 @@
 //! FPISA's and FPISA-A's steps, one element at a time, as the paper orders them: extract, align, add (§3.2, §4.3), and for
 //! the read-out renormalise, round and assemble.
 
+use crate::byte_order::ByteOrder;
 use crate::register_pair::{FloatFormat, NO_NUMBER, Registers, Rounding, marks};
 use crate::telemetry::Telemetry;
 
@@ -13,6 +14,8 @@ pub(crate) struct Setup {
     pub read_out: Rounding,
     /// FPISA-A's greatest shift to the left; `None` is FPISA.
     pub left_shift_max: Option<u32>,
+    /// The payload's.
+    pub order: ByteOrder,
 }
 
 /// One element's registers.
@@ -177,19 +180,28 @@ pub(crate) fn bits_of_marks(format: FloatFormat, found: i32) -> u32 {
 }
 
 /// An element's bits in a payload.
-pub(crate) fn load(format: FloatFormat, payload: &[u8], at: usize) -> u32 {
-    let bytes = &payload[at * format.bytes()..][..format.bytes()];
-    bytes.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte))
+pub(crate) fn load(setup: &Setup, payload: &[u8], at: usize) -> u32 {
+    let width = setup.format.bytes();
+    let bytes = payload[at * width..][..width].iter();
+    let append = |bits, byte: &u8| bits << 8 | u32::from(*byte);
+    match setup.order {
+        ByteOrder::Big => bytes.fold(0, append),
+        ByteOrder::Little => bytes.rev().fold(0, append),
+    }
 }
 
-pub(crate) fn store(format: FloatFormat, payload: &mut [u8], at: usize, bits: u32) {
-    let big_endian = bits.to_be_bytes();
-    payload[at * format.bytes()..][..format.bytes()].copy_from_slice(&big_endian[4 - format.bytes()..]);
+pub(crate) fn store(setup: &Setup, payload: &mut [u8], at: usize, bits: u32) {
+    let width = setup.format.bytes();
+    let to = &mut payload[at * width..][..width];
+    match setup.order {
+        ByteOrder::Big => to.copy_from_slice(&bits.to_be_bytes()[4 - width..]),
+        ByteOrder::Little => to.copy_from_slice(&bits.to_le_bytes()[..width]),
+    }
 }
 
 pub(crate) fn fpisa_overwrite(setup: &Setup, payload: &[u8], slot: &mut Registers<'_>) {
     for at in 0..slot.element_count() {
-        let x = extract(setup, load(setup.format, payload, at));
+        let x = extract(setup, load(setup, payload, at));
         (slot.exponents[at], slot.mantissas[at]) = (x.exponent, x.mantissa);
     }
 }
@@ -198,7 +210,7 @@ pub(crate) fn fpisa_add(setup: &Setup, payload: &[u8], slot: &mut Registers<'_>,
     let mut counts = Telemetry::default();
     for at in 0..slot.element_count() {
         let sum = Pair { exponent: slot.exponents[at], mantissa: slot.mantissas[at] };
-        let sum = add_pair(setup, sum, extract(setup, load(setup.format, payload, at)), &mut counts);
+        let sum = add_pair(setup, sum, extract(setup, load(setup, payload, at)), &mut counts);
         (slot.exponents[at], slot.mantissas[at]) = (sum.exponent, sum.mantissa);
     }
     if let Some(telemetry) = telemetry {
@@ -210,7 +222,7 @@ pub(crate) fn fpisa_emit(setup: &Setup, slot: &Registers<'_>, payload: &mut [u8]
     let mut counts = Telemetry::default();
     for at in 0..slot.element_count() {
         let pair = Pair { exponent: slot.exponents[at], mantissa: slot.mantissas[at] };
-        store(setup.format, payload, at, assemble(setup, pair, &mut counts));
+        store(setup, payload, at, assemble(setup, pair, &mut counts));
     }
     if let Some(telemetry) = telemetry {
         telemetry.merge(&counts);

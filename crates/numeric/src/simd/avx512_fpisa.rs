@@ -5,6 +5,7 @@
 
 use core::arch::x86_64::*;
 
+use crate::byte_order::ByteOrder;
 use crate::register_pair::{FloatFormat, NO_NUMBER, Registers, Rounding};
 use crate::scalar::Setup;
 use crate::telemetry::Telemetry;
@@ -18,8 +19,11 @@ const BLOCK: usize = VECTORS * LANES;
 const WIDE: u32 = 8;
 const HALF: u32 = 5;
 
-/// Orders of bytes for shuffles: words turned round, the two low bytes of words turned round and moved to the top, and half words turned round.
+/// Orders of bytes for shuffles: words as they are or turned round, the two low bytes of words moved to the top as they are or
+/// turned round, and half words likewise.
+const WORDS: i128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 const SWAP_WORDS: i128 = 0x0c0d_0e0f_0809_0a0b_0405_0607_0001_0203;
+const TO_TOP: i128 = 0x0d0c_8080_0908_8080_0504_8080_0100_8080_u128 as i128;
 const SWAP_TO_TOP: i128 = 0x0c0d_8080_0809_8080_0405_8080_0001_8080_u128 as i128;
 const SWAP_HALVES: i128 = 0x0e0f_0c0d_0a0b_0809_0607_0405_0203_0001;
 
@@ -85,11 +89,11 @@ fn add_blocks<const BYTES: usize, const FIELD: u32, const APPROXIMATELY: bool, c
     let (mantissa_blocks, mantissas) = slot.mantissas.as_chunks_mut::<BLOCK>();
     let payloads = payload.chunks_exact(BYTES * BLOCK);
     let rest = payloads.remainder();
-    let guard_bits = setup.guard_bits;
+    let (guard_bits, order) = (setup.guard_bits, to_top::<BYTES>(setup.order));
     let limit = _mm512_set1_epi8(setup.left_shift_max.unwrap_or(0) as i8);
     for ((payload, exponents), mantissas) in payloads.zip(exponent_blocks).zip(mantissa_blocks) {
         let mut counts = Counts::default();
-        let x = extract::<BYTES, FIELD>(load_all::<BYTES>(payload), guard_bits);
+        let x = extract::<BYTES, FIELD>(load_all::<BYTES>(payload, order), guard_bits);
         let sum = slot_block(exponents, mantissas);
         let (after, overflow) = if APPROXIMATELY {
             add_approximately::<COUNT>(sum, x, limit, &mut counts)
@@ -202,8 +206,8 @@ fn no_numbers<const FIELD: u32>(exponents: __m512i) -> bool {
 /// A block's payload, each number in the top bits of its lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c,popcnt")]
-fn load_all<const BYTES: usize>(payload: &[u8]) -> [__m512i; VECTORS] {
-    core::array::from_fn(|k| load::<BYTES>(payload, k))
+fn load_all<const BYTES: usize>(payload: &[u8], order: __m512i) -> [__m512i; VECTORS] {
+    core::array::from_fn(|k| load::<BYTES>(payload, order, k))
 }
 
 #[inline]
@@ -238,18 +242,30 @@ fn bytes(order: i128) -> __m512i {
     _mm512_broadcast_i32x4(_mm_set_epi64x((order >> 64) as i64, order as i64))
 }
 
+/// What brings an element of a payload to the top bits of its lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c,popcnt")]
+fn to_top<const BYTES: usize>(order: ByteOrder) -> __m512i {
+    match (BYTES, order) {
+        (4, ByteOrder::Big) => bytes(SWAP_WORDS),
+        (4, ByteOrder::Little) => bytes(WORDS),
+        (_, ByteOrder::Big) => bytes(SWAP_TO_TOP),
+        (_, ByteOrder::Little) => bytes(TO_TOP),
+    }
+}
+
 /// Elements `LANES * k..` of a payload's block, each in the top bits of its lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c,popcnt")]
-fn load<const BYTES: usize>(payload: &[u8], k: usize) -> __m512i {
+fn load<const BYTES: usize>(payload: &[u8], order: __m512i, k: usize) -> __m512i {
     let from = &payload[BYTES * LANES * k..][..BYTES * LANES];
     // SAFETY: `from` holds as many bytes.
     unsafe {
         if BYTES == 4 {
-            _mm512_shuffle_epi8(_mm512_loadu_si512(from.as_ptr().cast()), bytes(SWAP_WORDS))
+            _mm512_shuffle_epi8(_mm512_loadu_si512(from.as_ptr().cast()), order)
         } else {
             let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
-            _mm512_shuffle_epi8(halves, bytes(SWAP_TO_TOP))
+            _mm512_shuffle_epi8(halves, order)
         }
     }
 }
@@ -371,8 +387,9 @@ fn overwrite_blocks<const BYTES: usize, const FIELD: u32>(setup: &Setup, payload
     let (mantissa_blocks, mantissas) = slot.mantissas.as_chunks_mut::<BLOCK>();
     let payloads = payload.chunks_exact(BYTES * BLOCK);
     let rest = payloads.remainder();
+    let order = to_top::<BYTES>(setup.order);
     for ((payload, exponents), mantissas) in payloads.zip(exponent_blocks).zip(mantissa_blocks) {
-        let x = extract::<BYTES, FIELD>(load_all::<BYTES>(payload), setup.guard_bits);
+        let x = extract::<BYTES, FIELD>(load_all::<BYTES>(payload, order), setup.guard_bits);
         if no_numbers::<FIELD>(x.exponents) {
             scalar::fpisa_overwrite(setup, payload, &mut Registers { exponents, mantissas });
         } else {
@@ -425,7 +442,7 @@ fn emit_f32(setup: &Setup, sum: Lanes, to: &mut [u8]) -> __mmask16 {
     };
     let (bits, field) = scale(setup, sum, rounded);
     // SAFETY: `to` holds 64 bytes.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_shuffle_epi8(bits, bytes(SWAP_WORDS))) }
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_shuffle_epi8(bits, to_top::<4>(setup.order))) }
     unusual(sum, field)
 }
 
@@ -446,7 +463,7 @@ fn emit_bf16(setup: &Setup, sum: Lanes, to: &mut [u8]) -> __mmask16 {
             _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, bias))
         }
     };
-    store_halves(_mm512_cvtepi32_epi16(rounded), to);
+    store_halves(setup.order, _mm512_cvtepi32_epi16(rounded), to);
     unusual(sum, field)
 }
 
@@ -462,7 +479,7 @@ fn emit_f16(setup: &Setup, sum: Lanes, to: &mut [u8]) -> __mmask16 {
         Rounding::TowardZero => _mm512_cvt_roundps_ph::<{ _MM_FROUND_TO_ZERO | EXCEPTIONS }>(exact),
         Rounding::NearestEven => _mm512_cvt_roundps_ph::<{ _MM_FROUND_TO_NEAREST_INT | EXCEPTIONS }>(exact),
     };
-    store_halves(halves, to);
+    store_halves(setup.order, halves, to);
     // Neither flushed to zero nor in the highest binade or beyond.
     const HIGHEST: i32 = 0x7800;
     let magnitude = _mm512_and_si512(_mm512_cvtepu16_epi32(halves), _mm512_set1_epi32(0x7fff));
@@ -514,8 +531,8 @@ fn no_number(sum: Lanes) -> __mmask16 {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c,popcnt")]
-fn store_halves(halves: __m256i, to: &mut [u8]) {
-    let order = _mm512_castsi512_si256(bytes(SWAP_HALVES));
+fn store_halves(order: ByteOrder, halves: __m256i, to: &mut [u8]) {
+    let order = _mm512_castsi512_si256(bytes(if order == ByteOrder::Big { SWAP_HALVES } else { WORDS }));
     // SAFETY: `to` holds 32 bytes.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_shuffle_epi8(halves, order)) }
 }

@@ -19,12 +19,14 @@ mod ieee_kernels;
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod narrow_kernels;
+mod raw;
 #[cfg(target_arch = "x86_64")]
 mod sums;
 mod versions;
 
 pub(crate) use byte_order::{reverse_halves, reverse_words};
 pub use detect::{KernelLevel, kernel_level, limit_kernel_level};
+pub(crate) use raw::*;
 pub(crate) use versions::*;
 
 use crate::scalar;

@@ -7,10 +7,11 @@ use fanin_numeric::register_pair::FloatFormat;
 use fanin_numeric::{block_fixed, exact, ieee, static_fixed};
 use fanin_wire::Accumulator;
 
-/// From the cheapest on, by what is done to a float, for workers first: raw floats that the switch adds natively, or in registers;
-/// floats that the workers scale; exact sums, for which the switch has no vector code.
+/// From the cheapest on, by the processor time that was measured of workers and switch together (`fanin bench allreduce
+/// --accumulator`): raw floats that the switch adds natively; floats that the workers scale, which costs them less than
+/// registers cost the switch; exact sums, for which it has no vector code.
 pub(crate) const BY_COST: [Accumulator; 4] =
-    [Accumulator::Ieee, Accumulator::Fpisa, Accumulator::BlockFixed, Accumulator::Exact];
+    [Accumulator::Ieee, Accumulator::BlockFixed, Accumulator::Fpisa, Accumulator::Exact];
 
 /// What the sum of these contributions promises at a [`Switch`](super::Switch) with this accumulator and floats of this format
 /// (which block-fixed and static-fixed ignore: their sums are float32). Sums that overflow are sent again as block fixed point.

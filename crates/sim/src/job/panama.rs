@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, anyhow, ensure};
-use fanin_protocol::panama::placement::{Controller, Fabric, Plan, Policy, Request};
+use fanin_link::Random;
+use fanin_protocol::panama::placement::{Controller, Fabric, Plan, Policy, Request, TreePlan};
 use fanin_protocol::panama::{
     self, CongestionControl, Context, Floats, Switch, SwitchConfig, Tensors, TreeConfig, Verdict, Worker, WorkerConfig,
 };
@@ -15,6 +16,7 @@ use fanin_wire::panama::{ElementFormat, Header};
 use fanin_wire::{ElementFormat as FaninFormat, Operator};
 
 use super::aggregation::{Arrival, Endpoint, EndpointCounters, Event, Outbox, Program, Programs, Transmit, Wire};
+use super::tree::{Node, Tree, draw_roots};
 use crate::fabric;
 use crate::packet::NO_HOST;
 
@@ -53,7 +55,7 @@ pub struct Settings {
 
 impl Settings {
     fn id(&self) -> u32 {
-        0x100 + u32::from(self.job)
+        id(self.job)
     }
 
     fn token(&self) -> u32 {
@@ -98,7 +100,7 @@ impl Network {
         Ok(Network { controller: Controller::new(fabric, policy), trees: BTreeMap::new() })
     }
 
-    /// Trees for a job, up to `tree_count`; the first has the group `group_first`.
+    /// Trees for a job, up to `tree_count`, with roots that are drawn if there is a `lot`; the first has the group `group_first`. Returns how many.
     ///
     /// # Errors
     /// What the controller refuses, and numbers that are out of bounds.
@@ -107,34 +109,53 @@ impl Network {
         settings: &Settings,
         hosts: &[u16],
         tree_count: u32,
+        lot: Option<&mut Random>,
         group_first: u32,
-    ) -> anyhow::Result<Plan> {
-        ensure!(settings.job < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs with PANAMA among them");
+    ) -> anyhow::Result<u32> {
         ensure!(settings.share > 0.0 && settings.share <= 1.0, "share = {}: above 0, at most 1", settings.share);
-        ensure!((1..=64).contains(&tree_count), "trees = {tree_count}: PANAMA has room for 64");
         ensure!(
             settings.window_max.is_power_of_two() && settings.window_max <= 1 << 15,
             "slots = {}: a power of two, at most 32768",
             settings.window_max
         );
         ensure!(settings.window != Some(0), "window = 0: at least one packet has to be out");
-        self.controller.set_tree_count_max(tree_count as u8);
         let request = Request {
-            job_id: settings.id(),
-            job_token: settings.token(),
-            hosts: hosts.iter().map(|&host| host.into()).collect(),
-            bytes: u64::MAX,
             window_max: settings.window_max,
             share_percent: (settings.share * 100.0).round().max(1.0) as u8,
+            ..request(settings.job, hosts)
         };
-        let plan = self.controller.place(&request).map_err(|refusal| anyhow!("{refusal}"))?.clone();
+        let plan = self.choose(&request, tree_count, lot)?;
         let host_count = self.controller.fabric().host_count();
         for (tree, group) in plan.trees.iter().zip(group_first..) {
             for &(switch, config) in &tree.switches {
                 self.trees.entry(switch - host_count).or_default().push((config, group, *settings));
             }
         }
-        Ok(plan)
+        Ok(plan.trees.len() as u32)
+    }
+
+    /// Trees for a job of another scheme, which has no accelerators there.
+    ///
+    /// # Errors
+    /// What the controller refuses.
+    pub fn trees(&mut self, job: u16, hosts: &[u16], tree_count: u32) -> anyhow::Result<Vec<Tree>> {
+        let plan = self.choose(&request(job, hosts), tree_count, None)?;
+        Ok(plan.trees.iter().map(|tree| as_tree(self.controller.fabric(), tree, hosts)).collect())
+    }
+
+    fn choose(&mut self, request: &Request, tree_count: u32, lot: Option<&mut Random>) -> anyhow::Result<Plan> {
+        let number = request.job_token;
+        ensure!(number < JOB_COUNT_MAX.into(), "more than {JOB_COUNT_MAX} jobs, and the controller is to place one");
+        ensure!((1..=64).contains(&tree_count), "trees = {tree_count}: PANAMA has room for 64");
+        self.controller.set_tree_count_max(tree_count as u8);
+        let placed = match lot {
+            None => self.controller.place(request),
+            Some(random) => self.controller.roots(request).and_then(|(_, roots)| {
+                let drawn = draw_roots(roots, tree_count, random);
+                self.controller.place_at(request, &drawn.iter().map(|&(root, _)| root).collect::<Vec<_>>())
+            }),
+        };
+        placed.cloned().map_err(|refusal| anyhow!("{refusal}"))
     }
 
     /// Puts the accelerators at their switches, when all jobs are there.
@@ -160,6 +181,51 @@ impl Network {
         }
         Ok(())
     }
+}
+
+fn id(job: u16) -> u32 {
+    0x100 + u32::from(job)
+}
+
+fn request(job: u16, hosts: &[u16]) -> Request {
+    Request {
+        job_id: id(job),
+        job_token: job.into(),
+        hosts: hosts.iter().map(|&host| host.into()).collect(),
+        bytes: u64::MAX,
+        window_max: 1,
+        share_percent: 100,
+    }
+}
+
+/// A tree of the controller as other schemes take it.
+fn as_tree(fabric: &Fabric, plan: &TreePlan, hosts: &[u16]) -> Tree {
+    let mut tree = Tree { nodes: Vec::new(), number_of_rank: vec![0; hosts.len()] };
+    let bitmaps: BTreeMap<u32, u64> = plan.switches.iter().map(|(switch, config)| (*switch, config.ports)).collect();
+    // From the ranks up: what is below a child is known.
+    for (switch, config) in &plan.switches {
+        let children: Vec<u16> = (0..64).filter(|port| config.ports >> port & 1 == 1).collect();
+        let mut child_of_rank = vec![None; hosts.len()];
+        for (number, &port) in (0..).zip(&children) {
+            let below = fabric.neighbour(*switch, port).map_or(u32::MAX, |(node, _)| node);
+            let node = tree.nodes.iter().find(|node| node.switch + fabric.host_count() == below);
+            for (rank, &host) in hosts.iter().enumerate() {
+                if u32::from(host) == below {
+                    tree.number_of_rank[rank] = number;
+                }
+                if u32::from(host) == below || node.is_some_and(|node| node.child_of_rank[rank].is_some()) {
+                    child_of_rank[rank] = Some(number);
+                }
+            }
+        }
+        let parent = config.parent.and_then(|port| {
+            let (above, there) = fabric.neighbour(*switch, port.into())?;
+            let before = bitmaps.get(&above)? & ((1 << there) - 1);
+            Some((port.into(), before.count_ones() as u16))
+        });
+        tree.nodes.push(Node { switch: switch - fabric.host_count(), parent, children, child_of_rank });
+    }
+    tree
 }
 
 /// The program of a switch.

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, ensure};
 
+use fanin_link::Random;
+
 use crate::fabric::{Fabric, Port};
 
 /// One switch of a tree.
@@ -120,6 +122,13 @@ impl<'a> Planner<'a> {
         });
         place as u16
     }
+}
+
+/// Draws as many different roots as wanted, as far as there are, and for each what decides where several ways are as short.
+pub fn draw_roots(mut roots: Vec<u32>, count: u32, random: &mut Random) -> Vec<(u32, u32)> {
+    let count = roots.len().min(count as usize);
+    let draw = |_| (roots.swap_remove(random.below(roots.len() as u64) as usize), random.bits() as u32);
+    (0..count).map(draw).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A scenario: one TOML file that says everything, and the plan that it comes to.
 
 mod jobs;
+mod section;
 mod topology;
 mod traffic;
 
@@ -13,7 +14,8 @@ use crate::job::atp;
 use crate::link::LinkConfig;
 use crate::packet::PAUSE_BYTES;
 use crate::transport::{Congestion, Transport};
-pub use jobs::{JobInfo, JobSection, Models, Range, Scheme};
+pub use jobs::JobInfo;
+pub use section::{JobSection, Models, Range, Scheme, TreeChoice};
 pub use topology::{LinkSection, Names, Topology};
 pub use traffic::Traffic;
 

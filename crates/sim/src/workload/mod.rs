@@ -97,11 +97,14 @@ impl Poisson {
     }
 
     fn advance(&mut self) {
-        // libm's logarithm, not the platform's: the same bits on every machine.
-        let gap = -libm::log(unit(&mut self.gaps)) * self.gap_mean_ps;
-        let next = self.next_ps.saturating_add(gap as u64);
+        let next = self.next_ps.saturating_add(exponential_ps(self.gap_mean_ps, &mut self.gaps));
         self.next_ps = if next < self.end_ps { next } else { u64::MAX };
     }
+}
+
+/// A gap of a Poisson process. libm's logarithm, not the platform's: the same bits on every machine.
+pub fn exponential_ps(mean_ps: f64, random: &mut Random) -> u64 {
+    (-libm::log(unit(random)) * mean_ps) as u64
 }
 
 /// Evenly from (0, 1].

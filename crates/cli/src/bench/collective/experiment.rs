@@ -11,6 +11,7 @@ use super::wire::wire_bound_ns;
 use crate::bench::fleet::{Fleet, Job, Joined, Setting, Work};
 use crate::bench::output::BaselineUse;
 use crate::bench::statistics::{Times, last_in_to_last_out, median_ratio, percentile};
+use crate::bench::threads::data_plane_ns;
 use crate::bench::units::{show_bytes, show_time};
 
 /// What to measure with one fleet.
@@ -42,7 +43,11 @@ struct Tally {
     counters_before: Counters,
     /// Of all ranks, in as many all-reduces of a rank.
     cpu_ns: u64,
+    sleeps: u64,
     all_reduces: u64,
+    /// The switch's, in as many all-reduces of all ranks together.
+    switch_cpu_ns: u64,
+    rounds_all_reduces: u64,
     counters: Counters,
     round_trip_ns: Option<u64>,
 }
@@ -86,11 +91,16 @@ impl Experiment {
             let work = Work { bytes, dtype, round, repeat: self.repeat };
             // Another one begins each round, so that nobody always comes after the same neighbour.
             for turn in (0..turns.len()).map(|place| (place + round as usize) % turns.len()) {
-                let replies = match &turns[turn] {
-                    Contender::Fanin { joined, .. } => fleet.round(joined, &work)?,
-                    Contender::Baseline { index, .. } => fleet.baseline_round(*index, &work)?,
+                let (replies, switch_cpu_ns) = match &turns[turn] {
+                    Contender::Fanin { job, joined, .. } if job.accumulator.is_some() => {
+                        let before_ns = data_plane_ns(fleet.switch_id())?;
+                        let replies = fleet.round(joined, &work)?;
+                        (replies, data_plane_ns(fleet.switch_id())?.saturating_sub(before_ns))
+                    }
+                    Contender::Fanin { joined, .. } => (fleet.round(joined, &work)?, 0),
+                    Contender::Baseline { index, .. } => (fleet.baseline_round(*index, &work)?, 0),
                 };
-                tallies[turn].add(&replies, round >= self.warmup)?;
+                tallies[turn].add(&replies, switch_cpu_ns, round >= self.warmup)?;
             }
         }
         let link = self.setting.link;
@@ -119,7 +129,7 @@ impl Experiment {
 }
 
 impl Tally {
-    fn add(&mut self, replies: &[Value], counts: bool) -> anyhow::Result<()> {
+    fn add(&mut self, replies: &[Value], switch_cpu_ns: u64, counts: bool) -> anyhow::Result<()> {
         let samples = last_in_to_last_out(replies)?;
         let samples_per_reply = samples.len() as u64;
         self.wrong_elements +=
@@ -133,8 +143,12 @@ impl Tally {
         }
         if counts {
             // gloo and Open MPI do not tell.
-            self.cpu_ns += replies.iter().filter_map(|reply| reply.get("cpu_ns").and_then(Value::as_u64)).sum::<u64>();
+            let total = |key| replies.iter().filter_map(|reply| reply.get(key).and_then(Value::as_u64)).sum::<u64>();
+            self.cpu_ns += total("cpu_ns");
+            self.sleeps += total("sleeps");
             self.all_reduces += replies.len() as u64 * samples_per_reply;
+            self.switch_cpu_ns += switch_cpu_ns;
+            self.rounds_all_reduces += samples_per_reply;
         }
         self.round_trip_ns = replies[0].pointer("/stats/round_trip_ns").and_then(Value::as_u64);
         Ok(())
@@ -151,8 +165,10 @@ impl Tally {
         let p50 = times.p50_ns.max(1) as f64;
         let mut derived = BTreeMap::new();
         if fanin.as_ref().is_some_and(|setting| setting.job.accumulator.is_some()) {
-            let mebibytes = (self.all_reduces * bytes) as f64 / f64::from(1 << 20);
-            derived.insert("cpu_us_per_mib", self.cpu_ns as f64 / 1e3 / mebibytes);
+            let mebibytes = |all_reduces| (all_reduces * bytes) as f64 / f64::from(1 << 20);
+            derived.insert("cpu_us_per_mib", self.cpu_ns as f64 / 1e3 / mebibytes(self.all_reduces));
+            derived.insert("sleeps_per_mib", self.sleeps as f64 / mebibytes(self.all_reduces));
+            derived.insert("switch_us_per_mib", self.switch_cpu_ns as f64 / 1e3 / mebibytes(self.rounds_all_reduces));
         }
         Series {
             name,

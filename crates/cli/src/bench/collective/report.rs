@@ -20,7 +20,9 @@ pub struct Column {
 
 /// All of them; a table has those for which there is a value.
 pub const DERIVED: &[Column] = &[
-    Column { title: "CPU us/MiB", key: "cpu_us_per_mib", show: |time| format!("{time:.0}") },
+    Column { title: "rank us/MiB", key: "cpu_us_per_mib", show: |time| format!("{time:.0}") },
+    Column { title: "sleeps/MiB", key: "sleeps_per_mib", show: |count| format!("{count:.1}") },
+    Column { title: "switch us/MiB", key: "switch_us_per_mib", show: |time| format!("{time:.0}") },
     Column { title: "gain", key: "gain_over_gloo", show: |gain| format!("{gain:.2}") },
     Column { title: "of 2(n-1)/n", key: "share_of_ring_factor", show: percent },
     Column { title: "resends/lost", key: "resends_per_loss", show: |count| format!("{count:.2}") },

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::Arguments;
 use crate::bench::fleet::{Fleet, Job, Joined, Setting, Work};
 use crate::bench::statistics::median;
+use crate::bench::threads::data_plane_ns;
 
 /// The data-plane threads publish their counters ten times a second.
 const COUNTERS_SETTLE: Duration = Duration::from_millis(250);
-const DATA_THREAD: &str = "fanin-data";
 
 /// One payload.
 #[derive(Debug, Serialize)]
@@ -89,7 +89,7 @@ fn measure_round(
     let wrong = replies.iter().filter_map(|reply| reply.get("wrong_elements").and_then(Value::as_u64)).sum::<u64>();
     tally.wrong_elements += wrong;
     let cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
-    ensure!(cpu_ns > 0, "the system does not tell the time that the switch's threads {DATA_THREAD}-* used");
+    ensure!(cpu_ns > 0, "the switch's data-plane threads used no time");
     if round > 0 {
         let since = |count: fn(&DataplaneCounters) -> u64| count(&after.counters) - count(&before.counters);
         tally.rates.push(since(|counters| counters.contributions) as f64 * 1e3 / cpu_ns as f64);
@@ -128,22 +128,6 @@ impl Sample {
     fn take(switch: u32, client: &ControlClient) -> anyhow::Result<Sample> {
         std::thread::sleep(COUNTERS_SETTLE);
         let counters = client.status()?.counters.context("the switch tells no counters")?;
-        Ok(Sample { cpu_ns: data_threads_ns(switch)?, counters })
+        Ok(Sample { cpu_ns: data_plane_ns(switch)?, counters })
     }
-}
-
-/// Processor time of the process's data-plane threads: the first number of
-/// each thread's schedstat.
-fn data_threads_ns(process: u32) -> anyhow::Result<u64> {
-    let folder = format!("/proc/{process}/task");
-    let mut total = 0;
-    for task in std::fs::read_dir(&folder).with_context(|| format!("cannot list {folder}"))? {
-        let path = task.with_context(|| format!("cannot list {folder}"))?.path();
-        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-        if name.starts_with(DATA_THREAD) {
-            let statistics = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-            total += statistics.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
-    Ok(total)
 }

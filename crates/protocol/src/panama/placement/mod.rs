@@ -167,23 +167,52 @@ impl Controller {
     /// # Errors
     /// [`Refusal`].
     pub fn place(&mut self, request: &Request) -> Result<&Plan, Refusal> {
-        self.check(request)?;
-        let number = (request.job_id & 0xff) as u8;
-        let (tier, roots) = self.fabric.roots(&request.hosts).ok_or(Refusal::NotConnected)?;
+        let (tier, roots) = self.roots(request)?;
         let wanted = usize::from(self.policy.tree_count_max.clamp(1, PANAMA_TREE_COUNT_MAX));
         let mut free = roots.clone();
         let mut plan = Plan { trees: Vec::new(), reasons: Vec::new() };
-        while plan.trees.len() < wanted {
-            let Some(best) = self.cheapest(&free, &request.hosts) else { break };
-            free.retain(|&root| root != best.root);
-            let tree = self.grow(plan.trees.len() as u8, &best, request);
-            let tree = tree.inspect_err(|_| plan.trees.iter().for_each(|tree| self.count(tree, -1)))?;
-            plan.reasons.push(self.explain_tree(&tree, best.cost));
-            self.count(&tree, 1);
-            plan.trees.push(tree);
+        while plan.trees.len() < wanted && !free.is_empty() {
+            let root = self.add_cheapest(&mut plan, &free, request)?;
+            free.retain(|&other| other != root);
         }
         plan.reasons.insert(0, explain_count(plan.trees.len(), wanted, roots.len(), tier));
-        Ok(self.jobs.entry(number).or_insert(plan))
+        Ok(self.jobs.entry(number(request.job_id)).or_insert(plan))
+    }
+
+    /// Trees that somebody else has chosen, by their roots, whatever else is there: other jobs see them as load.
+    ///
+    /// # Errors
+    /// [`Refusal`]; [`Refusal::NotConnected`] also for a root that is none of [`Controller::roots`].
+    pub fn place_at(&mut self, request: &Request, chosen: &[u32]) -> Result<&Plan, Refusal> {
+        let (_, roots) = self.roots(request)?;
+        if chosen.iter().any(|root| !roots.contains(root)) {
+            return Err(Refusal::NotConnected);
+        }
+        let mut plan = Plan { trees: Vec::new(), reasons: vec![format!("{} trees, as they were named", chosen.len())] };
+        for &root in chosen {
+            self.add_cheapest(&mut plan, &[root], request)?;
+        }
+        Ok(self.jobs.entry(number(request.job_id)).or_insert(plan))
+    }
+
+    /// The tier of the roots that a job could have, and these, in ascending order: the nearest switches with all workers below them.
+    ///
+    /// # Errors
+    /// [`Refusal`], for what no tree would help.
+    pub fn roots(&self, request: &Request) -> Result<(u32, Vec<u32>), Refusal> {
+        self.check(request)?;
+        self.fabric.roots(&request.hosts).ok_or(Refusal::NotConnected)
+    }
+
+    /// Adds the tree with the best of these roots, one at least. A plan that cannot be takes its trees back.
+    fn add_cheapest(&mut self, plan: &mut Plan, roots: &[u32], request: &Request) -> Result<u32, Refusal> {
+        let best = self.cheapest(roots, &request.hosts).ok_or(Refusal::NotConnected)?;
+        let tree = self.grow(plan.trees.len() as u8, &best, request);
+        let tree = tree.inspect_err(|_| plan.trees.iter().for_each(|tree| self.count(tree, -1)))?;
+        plan.reasons.push(self.explain_tree(&tree, best.cost));
+        self.count(&tree, 1);
+        plan.trees.push(tree);
+        Ok(best.root)
     }
 
     /// The fabric that it knows.
@@ -193,12 +222,12 @@ impl Controller {
 
     /// A job's trees.
     pub fn plan(&self, job_id: u32) -> Option<&Plan> {
-        self.jobs.get(&((job_id & 0xff) as u8))
+        self.jobs.get(&number(job_id))
     }
 
     /// Forgets a job. Returns whether there was one.
     pub fn remove(&mut self, job_id: u32) -> bool {
-        let Some(plan) = self.jobs.remove(&((job_id & 0xff) as u8)) else { return false };
+        let Some(plan) = self.jobs.remove(&number(job_id)) else { return false };
         plan.trees.iter().for_each(|tree| self.count(tree, -1));
         true
     }
@@ -306,6 +335,10 @@ impl Controller {
             switches.len()
         )
     }
+}
+
+fn number(job_id: u32) -> u8 {
+    (job_id & 0xff) as u8
 }
 
 /// Ports that make a sum: the share, rounded to the nearest number.

@@ -160,3 +160,18 @@ fn a_switch_with_more_ports_than_a_bitmap_is_refused() {
     assert!(controller.place(&request(0, 0..64)).is_ok());
     assert!(controller.load(64) == 0, "a refused job leaves nothing behind");
 }
+
+#[test]
+fn named_roots_are_taken_as_they_are_and_count_as_load() {
+    let mut controller = controller(4);
+    let first = controller.place(&request(0, 0..16)).expect("trees").trees[0].root;
+    let hosts: Vec<u32> = (0..16).collect();
+    let plan = controller.place_at(&request(1, 0..16), &[first, first]).expect("a root may be named twice").clone();
+    assert_eq!(plan.trees.iter().map(|tree| tree.root).collect::<Vec<_>>(), [first, first]);
+    plan.trees.iter().for_each(|tree| assert_is_tree(&controller.fabric, tree, &hosts));
+    assert_eq!(controller.load(plan.trees[0].cables[0]), 3);
+    let edge = 16;
+    assert_eq!(controller.place_at(&request(2, 0..16), &[edge]), Err(Refusal::NotConnected), "not above all hosts");
+    assert!(controller.remove(request(1, []).job_id));
+    assert_eq!(controller.load(plan.trees[0].cables[0]), 1);
+}

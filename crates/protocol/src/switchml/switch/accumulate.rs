@@ -93,23 +93,28 @@ fn floats(job: &mut Job, contribution: &Contribution, overwrite: bool, payload: 
     let values = &mut job.values[range.clone()];
     let mut telemetry = Telemetry::default();
     let out = emitted.map(|out| &mut out[..usize::from(element_count) * format.bytes()]);
-    match (raw_format(format), contribution.element_count > 0) {
-        (Some(float), true) => {
-            telemetry = job.floats.add(job.config.terms(float), overwrite, payload, range.clone(), values)
+    match (raw_format(format), contribution.element_count > 0, out) {
+        (Some(float), true, Some(out)) => {
+            telemetry = job.floats.add_and_emit(job.config.terms(float), overwrite, payload, range, values, out);
         }
-        (None, true) if overwrite => static_fixed::overwrite(payload, values),
-        (None, true) => static_fixed::add(payload, values),
-        (_, false) => {}
-    }
-    match (raw_format(format), out) {
-        (Some(float), Some(out)) if element_count > 0 => {
-            telemetry.merge(&job.floats.emit(job.config.terms(float), range, values, out))
+        (Some(float), true, None) => {
+            telemetry = job.floats.add(job.config.terms(float), overwrite, payload, range, values);
         }
-        (None, Some(out)) => {
-            static_fixed::emit(values, out);
-            telemetry.saturation += u64::from(static_fixed::count_saturated(values));
+        (Some(float), false, Some(out)) if element_count > 0 => {
+            telemetry = job.floats.emit(job.config.terms(float), range, values, out);
         }
-        _ => {}
+        (Some(_), false, _) => {}
+        (None, has_elements, out) => {
+            match (has_elements, overwrite) {
+                (true, true) => static_fixed::overwrite(payload, values),
+                (true, false) => static_fixed::add(payload, values),
+                (false, _) => {}
+            }
+            if let Some(out) = out {
+                static_fixed::emit(values, out);
+                telemetry.saturation += u64::from(static_fixed::count_saturated(values));
+            }
+        }
     }
     job.copy_mut(contribution).overflow += (telemetry.overflow + telemetry.saturation) as u32;
     job.counters.telemetry.merge(&telemetry);
