@@ -8,6 +8,7 @@ use fanin_wire::atp::ElementFormat;
 use fanin_wire::{Accumulator, Operator};
 
 use super::JobPlan;
+use crate::raw_floats::{BFLOAT16, FLOAT16, FLOAT32, Meets, RawFloat, by_tables, may_leave_tables};
 
 /// What one rank contributes to one element: a word, or the bits of a float.
 pub fn contribution(job: &JobPlan, lane: u16, rank: u16, submission: &Submission, id: BlockId, element: u64) -> u32 {
@@ -113,12 +114,8 @@ pub fn is_sum(
 
 /// Whether a sum of raw floats is what the accumulator promises, whichever parts of it were rounded on the way.
 fn is_within(accumulator: Accumulator, format: ElementFormat, values: &[f64], got: f64) -> bool {
-    let (fraction, headroom, exponent_min, end) = match format {
-        ElementFormat::RawFloat16 => (10, 20, -14, end(format)),
-        ElementFormat::RawBfloat16 => (7, 23, -126, end(format)),
-        _ => (23, 7, -126, end(format)),
-    };
-    let unit = |magnitude: f64| 2f64.powi((magnitude.log2().floor() as i32).clamp(exponent_min, 127) - fraction);
+    let RawFloat { headroom, end, .. } = raw(format);
+    let unit = |magnitude: f64| raw(format).unit(magnitude);
     let (sum, magnitude): (f64, f64) = values.iter().fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
     if !magnitude.is_finite() {
         return !got.is_finite();
@@ -142,38 +139,35 @@ fn is_within(accumulator: Accumulator, format: ElementFormat, values: &[f64], go
     (got - sum).abs() <= bound + own_rounding
 }
 
-/// The largest number of a raw format.
-fn end(format: ElementFormat) -> f64 {
+fn raw(format: ElementFormat) -> RawFloat {
     match format {
-        ElementFormat::RawFloat16 => 65_504.0,
-        ElementFormat::RawBfloat16 => f64::from(f32::from_bits(0x7f7f_0000)),
-        _ => f64::from(f32::MAX),
+        ElementFormat::RawFloat16 => FLOAT16,
+        ElementFormat::RawBfloat16 => BFLOAT16,
+        _ => FLOAT32,
     }
-}
-
-/// Nothing is promised where signs differ, but no look-up makes more of two magnitudes than their sum. Of one sign, an addition is off
-/// by three look-ups of half a step of 1/1000 octave, here with room to spare, and by what is below 2^-32.8.
-fn by_tables(sum: f64, magnitude: f64, count: f64) -> f64 {
-    let steps = magnitude * (1.0025f64.powf(count) - 1.0) + count * 2f64.powi(-32);
-    if sum.abs() == magnitude { steps } else { 2.0 * magnitude + steps }
 }
 
 /// Whether a sum of raw floats may have left its format at some switch or the server, so that it was made again of floats.
 pub fn may_be_float(job: &JobPlan, lane: u16, submission: &Submission, id: BlockId, elements: u64) -> bool {
     let Some(format) = ElementFormat::raw(submission.element_format) else { return true };
-    let limit = match job.accumulator {
-        // It is rounded once, at the end.
-        Accumulator::Exact => return false,
-        // Its registers may be full at any size.
-        Accumulator::FpisaA => 0.0,
-        Accumulator::LogTable => 2f64.powf(32.7),
-        _ => end(format),
-    };
     (0..elements).any(|element| {
         let of_rank = |rank| f64::from(f32::from_bits(contribution(job, lane, rank, submission, id, element)));
-        let magnitude: f64 = (0..job.tree.worker_count()).map(|rank| of_rank(rank).abs()).sum();
-        !magnitude.is_finite() || magnitude * 1.01 >= limit.min(end(format))
+        may_leave(job.accumulator, raw(format), &(0..job.tree.worker_count()).map(of_rank).collect::<Vec<_>>())
     })
+}
+
+fn may_leave(accumulator: Accumulator, format: RawFloat, numbers: &[f64]) -> bool {
+    let magnitude: f64 = numbers.iter().map(|number| number.abs()).sum();
+    let is_beyond = !magnitude.is_finite() || magnitude * 1.01 >= format.end;
+    // Parts of a sum are added as well.
+    let additions = 2.0 * numbers.len() as f64;
+    match accumulator {
+        // It is rounded once, at the end.
+        Accumulator::Exact => false,
+        Accumulator::FpisaA => is_beyond || format.may_fill(numbers, Meets::Parts),
+        Accumulator::LogTable => is_beyond || may_leave_tables(magnitude, additions),
+        _ => is_beyond,
+    }
 }
 
 /// Whether the block can only be summed as floats: some value or the whole sum does not fit.
