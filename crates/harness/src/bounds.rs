@@ -6,6 +6,7 @@ use fanin_wire::{Accumulator, ElementFormat};
 
 use crate::collective::Collective;
 use crate::job::JobPlan;
+use crate::raw_floats::{BFLOAT16, FLOAT16, FLOAT32, Meets, RawFloat, by_tables, may_leave_tables};
 
 /// What is known of an element's contributions.
 struct Element {
@@ -14,6 +15,8 @@ struct Element {
     sum: f64,
     magnitude_sum: f64,
     magnitude_max: f64,
+    /// See [`RawFloat::are_all_kept`].
+    all_kept: bool,
 }
 
 /// Checks the elements (bits of binary32 numbers) of a block that was not scaled.
@@ -37,40 +40,85 @@ pub fn check(job: &JobPlan, collective: &Collective, id: BlockId, elements: &[u3
             sum: values.iter().sum(),
             magnitude_sum: values.iter().map(|value| value.abs()).sum(),
             magnitude_max: values.iter().fold(0.0, |largest, value| value.abs().max(largest)),
+            all_kept: raw(collective.element_format).are_all_kept(&values),
         };
         let bound = bound(job.accumulator, collective.element_format, &element);
-        if got.is_nan() || (got - element.sum).abs() > bound {
+        let is_right = match got.is_infinite() {
+            true => may_be_infinite(job.accumulator, collective.element_format, &element),
+            false => (got - element.sum).abs() <= bound,
+        };
+        if !is_right {
             return Err(format!("element {at} is {got}, farther than {bound:e} from {}", element.sum));
         }
     }
     Ok(())
 }
 
-fn bound(accumulator: Accumulator, format: ElementFormat, element: &Element) -> f64 {
-    // Fraction bits, bits beside the mantissa, the least exponent, and where numbers end.
-    let (fraction, headroom, exponent_min, end) = match format {
-        ElementFormat::RawFloat16 => (10, 20, -14, 65_504.0),
-        ElementFormat::RawBfloat16 => (7, 23, -126, f64::from(f32::MAX)),
-        _ => (23, 7, -126, f64::from(f32::MAX)),
-    };
-    if element.magnitude_sum * 1.01 >= end {
-        return f64::INFINITY;
+/// Whether some element of a block may have left its accumulator's format, whatever the order of arrival.
+pub fn may_overflow(job: &JobPlan, collective: &Collective, id: BlockId) -> bool {
+    let (shard, first, count) = collective.place(id, job.element_count_max);
+    (first..first + count).any(|element| {
+        let of_rank = |rank| f64::from(collective.number(rank, shard, element));
+        may_leave(job.accumulator, collective.element_format, &(0..job.worker_count).map(of_rank).collect::<Vec<_>>())
+    })
+}
+
+fn may_leave(accumulator: Accumulator, format: ElementFormat, numbers: &[f64]) -> bool {
+    let magnitude: f64 = numbers.iter().map(|number| number.abs()).sum();
+    let is_beyond = |limit: f64| magnitude.is_nan() || magnitude * 1.01 >= limit;
+    match accumulator {
+        Accumulator::StaticFixed => is_beyond(21.47),
+        Accumulator::LogTable => !magnitude.is_finite() || may_leave_tables(magnitude, numbers.len() as f64),
+        Accumulator::Fpisa => is_beyond(raw(format).end),
+        Accumulator::FpisaA => is_beyond(raw(format).end) || raw(format).may_fill(numbers, Meets::Contributions),
+        _ => false,
     }
-    let unit = |magnitude: f64| 2f64.powi((magnitude.log2().floor() as i32).clamp(exponent_min, 127) - fraction);
-    let half_unit = unit(element.magnitude_sum) / 2.0;
+}
+
+fn raw(format: ElementFormat) -> RawFloat {
+    match format {
+        ElementFormat::RawFloat16 => FLOAT16,
+        ElementFormat::RawBfloat16 => BFLOAT16,
+        _ => FLOAT32,
+    }
+}
+
+/// Whether an infinity may stand for a sum of finite numbers. What has left other accumulators' formats is sent again.
+fn may_be_infinite(accumulator: Accumulator, format: ElementFormat, element: &Element) -> bool {
+    let end = raw(format).end;
+    match accumulator {
+        Accumulator::Exact => element.sum.abs() * (1.0 + 2f64.powi(-8)) >= end,
+        Accumulator::Ieee => element.magnitude_sum * 1.01 >= end,
+        // A sum that binary16 does not hold is in the tables all the same.
+        Accumulator::LogTable => {
+            let magnitude = element.magnitude_sum;
+            magnitude + by_tables(magnitude, magnitude, element.count) >= end
+        }
+        _ => false,
+    }
+}
+
+fn bound(accumulator: Accumulator, format: ElementFormat, element: &Element) -> f64 {
+    let format = raw(format);
+    let half_unit = format.unit(element.magnitude_sum) / 2.0;
     let own_rounding = element.magnitude_sum * 2f64.powi(-48);
     let additions = element.count - 1.0;
     let worker_bits = element.count.log2().ceil() as i32;
     own_rounding
         + match accumulator {
-            Accumulator::Exact => unit(element.sum.abs() + own_rounding) / 2.0,
+            Accumulator::Exact => format.unit(element.sum.abs() + own_rounding) / 2.0,
             Accumulator::Ieee => additions * 2f64.powi(-24) * 1.01 * element.magnitude_sum + half_unit,
             Accumulator::Fpisa => {
-                additions * unit(element.magnitude_max) * 2f64.powi(-(headroom - worker_bits).max(0)) + 2.0 * half_unit
+                let guard_bits = (format.headroom - worker_bits).max(0);
+                additions * format.unit(element.magnitude_max) * 2f64.powi(-guard_bits) + 2.0 * half_unit
             }
-            // An overwrite may lose all that came before it.
-            Accumulator::FpisaA => element.magnitude_sum + additions * unit(element.magnitude_max) + 2.0 * half_unit,
-            Accumulator::StaticFixed => element.count * 0.5e-8 + unit(element.magnitude_sum + 1e-8),
-            Accumulator::BlockFixed | Accumulator::LogTable => 0.0,
+            Accumulator::FpisaA => {
+                // An overwrite may lose all that came before it.
+                let lost = if element.all_kept { 0.0 } else { element.magnitude_sum };
+                lost + additions * format.unit(element.magnitude_max) + 2.0 * half_unit
+            }
+            Accumulator::StaticFixed => element.count * 0.5e-8 + format.unit(element.magnitude_sum + 1e-8),
+            Accumulator::LogTable => by_tables(element.sum, element.magnitude_sum, additions) + half_unit,
+            Accumulator::BlockFixed => 0.0,
         }
 }

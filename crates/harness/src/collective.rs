@@ -165,6 +165,7 @@ impl Collective {
         let magnitude = self.bits(rank, shard, (element / 11) | 1 << 60);
         let exponent = match magnitude % 8 {
             0 => return 0.0,
+            3 if self.has_large() => self.exponent_largest() - (magnitude >> 8) % 2,
             1 => (magnitude >> 8) % 250,
             2 => 0,
             _ => 110 + (magnitude >> 8) % 30,
@@ -176,6 +177,15 @@ impl Collective {
             ElementFormat::RawBfloat16 => float16::bf16_to_f32(float16::f32_to_bf16(number)),
             _ => number,
         }
+    }
+
+    /// Whether some workers have numbers of which few are more than the elements' format holds.
+    fn has_large(&self) -> bool {
+        !self.element_format.is_block_scaled() && mix(self.seed).is_multiple_of(3)
+    }
+
+    fn exponent_largest(&self) -> u64 {
+        if self.element_format == ElementFormat::RawFloat16 { 127 + 15 } else { 254 }
     }
 
     fn bits(&self, rank: u16, shard: u16, element: u64) -> u64 {

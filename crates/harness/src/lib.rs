@@ -20,6 +20,7 @@ pub mod operations;
 pub mod oracle;
 pub mod panama;
 pub mod racks;
+mod raw_floats;
 pub mod scenario;
 mod seeds;
 pub mod swarm;

@@ -16,7 +16,9 @@ const CONTRIBUTIONS_AIM: u64 = 500;
 /// Faults stop here at the latest.
 const FAULTS_UNTIL_MAX: Span = Span::from_ms(60);
 
-/// Accumulators of simulated jobs. Tables take longer to make than a scenario; `fanin-host`'s tests have them.
+/// Tables take longer to make than a scenario.
+const LOG_TABLE_PPM: u32 = 30_000;
+/// Accumulators of all other simulated jobs.
 const ACCUMULATORS: [Accumulator; 9] = [
     Accumulator::BlockFixed,
     Accumulator::BlockFixed,
@@ -130,7 +132,7 @@ fn job(random: &mut Random, number: u32, wire_format: WireFormat, calm: bool, ai
     let chunks = (aim / u64::from(worker_count)).max(6);
     let accumulator = match wire_format {
         WireFormat::P4app => Accumulator::BlockFixed,
-        WireFormat::Fanin => *random.choose(&ACCUMULATORS),
+        WireFormat::Fanin => accumulator(random),
     };
     let shape = (worker_count, element_count_max);
     let collectives = collectives(random, shape, (wire_format, accumulator), chunks);
@@ -157,6 +159,13 @@ fn job(random: &mut Random, number: u32, wire_format: WireFormat, calm: bool, ai
         job.disturbance = disturbance(random, &job);
     }
     job
+}
+
+/// Tables come of bits that the choice leaves alone, so that seeds without any are what they were before.
+fn accumulator(random: &mut Random) -> Accumulator {
+    let with_tables = Random::new(random.clone().bits()).chance(LOG_TABLE_PPM);
+    let other = *random.choose(&ACCUMULATORS);
+    if with_tables { Accumulator::LogTable } else { other }
 }
 
 fn worker_count(random: &mut Random) -> u16 {

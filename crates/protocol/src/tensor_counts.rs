@@ -60,8 +60,8 @@ impl TensorTable {
         &self.rows
     }
 
-    /// Adds what a contribution or a read-out of this collective met. Where all rows are taken, the least [severe]
-    /// (TensorCounts::severity) one is given up, so that at most one place is contended for, and the others are whole.
+    /// Adds what a contribution or a read-out of this collective met. Where all rows are taken, the one of the least
+    /// severity is given up, so that at most one place is contended for, and the others are whole.
     #[inline]
     pub fn note(&mut self, collective_tag: u32, met: &Telemetry) {
         if self.row_count_max == 0 || *met == Telemetry::default() {

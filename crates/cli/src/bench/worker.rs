@@ -178,13 +178,13 @@ impl Rank {
         for _ in 0..round.repeat {
             pattern.fill(words);
             self.run(CollectiveKind::Barrier, data_type, 0, words)?;
-            let sleeps_before = threads::sleeps(std::process::id())?;
+            let sleeps_before = threads::own_sleeps();
             let cpu_before_ns = time_ns(ClockId::ProcessCPUTime);
             starts_ns.push(now_ns());
             self.run(CollectiveKind::AllReduce, data_type, element_count, words)?;
             ends_ns.push(now_ns());
             cpu_ns += time_ns(ClockId::ProcessCPUTime) - cpu_before_ns;
-            sleeps += threads::sleeps(std::process::id())? - sleeps_before;
+            sleeps += threads::own_sleeps() - sleeps_before;
             wrong += pattern.count_wrong(words, element_count * data_type.bytes());
         }
         let stats = self.session.stats();

@@ -8,6 +8,7 @@ use fanin_wire::atp::ElementFormat;
 use fanin_wire::{Accumulator, Operator};
 
 use super::JobPlan;
+use crate::raw_floats::{BFLOAT16, FLOAT16, FLOAT32, Meets, RawFloat, by_tables, may_leave_tables};
 
 /// What one rank contributes to one element: a word, or the bits of a float.
 pub fn contribution(job: &JobPlan, lane: u16, rank: u16, submission: &Submission, id: BlockId, element: u64) -> u32 {
@@ -19,19 +20,32 @@ pub fn contribution(job: &JobPlan, lane: u16, rank: u16, submission: &Submission
     let noise = seed.into_iter().fold(0x9e37_79b9_7f4a_7c15u64, |state, word| {
         (state ^ u64::from(word)).wrapping_mul(0xd129_42f2_3c52_7b4d).rotate_left(29)
     });
-    let word = (noise >> 32) as u32;
+    let (word, is_large) = ((noise >> 32) as u32, is_large(job, lane, id, element));
     match ElementFormat::raw(submission.element_format) {
         _ if submission.scaled => float(word, noise as u32, job.magnitude).to_bits(),
+        Some(ElementFormat::RawFloat32) if is_large => (word as i32 as f32 / 2f32.powi(31) * 3e38).to_bits(),
         Some(ElementFormat::RawFloat32) => float(word, noise as u32, job.magnitude).to_bits(),
         // So large that a few of them are more than binary16 holds.
         Some(format @ ElementFormat::RawFloat16) => {
-            let float = float(word, noise as u32, job.magnitude);
+            let float = float(word, if is_large { 2 } else { noise as u32 }, job.magnitude);
             let bits = if float.is_finite() { float.clamp(-40_000.0, 40_000.0) } else { float }.to_bits();
             widened(format, narrowed(format, bits))
+        }
+        Some(format) if is_large => {
+            widened(format, narrowed(format, (word as i32 as f32 / 2f32.powi(31) * 3e38).to_bits()))
         }
         Some(format) => widened(format, narrowed(format, float(word, noise as u32, job.magnitude).to_bits())),
         None => word,
     }
+}
+
+/// Whether all ranks have numbers here of which few are more than raw formats hold: else they would hardly meet.
+fn is_large(job: &JobPlan, lane: u16, id: BlockId, element: u64) -> bool {
+    let seed = [job.job_id, lane.into(), id.collective as u32, id.block, element as u32];
+    let noise = seed.into_iter().fold(0x853c_49e6_748f_ea9bu64, |state, word| {
+        (state ^ u64::from(word)).wrapping_mul(0xd129_42f2_3c52_7b4d).rotate_left(29)
+    });
+    (noise >> 32).is_multiple_of(100)
 }
 
 /// Whether a collective's elements are floats that are summed.
@@ -100,12 +114,8 @@ pub fn is_sum(
 
 /// Whether a sum of raw floats is what the accumulator promises, whichever parts of it were rounded on the way.
 fn is_within(accumulator: Accumulator, format: ElementFormat, values: &[f64], got: f64) -> bool {
-    let (fraction, headroom, exponent_min, end) = match format {
-        ElementFormat::RawFloat16 => (10, 20, -14, 65_504.0),
-        ElementFormat::RawBfloat16 => (7, 23, -126, f64::from(f32::MAX)),
-        _ => (23, 7, -126, f64::from(f32::MAX)),
-    };
-    let unit = |magnitude: f64| 2f64.powi((magnitude.log2().floor() as i32).clamp(exponent_min, 127) - fraction);
+    let RawFloat { headroom, end, .. } = raw(format);
+    let unit = |magnitude: f64| raw(format).unit(magnitude);
     let (sum, magnitude): (f64, f64) = values.iter().fold((0.0, 0.0), |(sum, all), x| (sum + x, all + x.abs()));
     if !magnitude.is_finite() {
         return !got.is_finite();
@@ -122,10 +132,42 @@ fn is_within(accumulator: Accumulator, format: ElementFormat, values: &[f64], go
         Accumulator::Ieee if format == ElementFormat::RawFloat32 => count * 2f64.powi(-24) * largest,
         Accumulator::Ieee => count * (2f64.powi(-24) * largest + unit(largest) / 2.0),
         Accumulator::Fpisa => count * unit(largest) * (2f64.powi(-guard_bits) + 0.5),
+        Accumulator::LogTable => by_tables(sum, magnitude, count) + 0.5 * count * unit(largest),
         // An overwrite may lose all that came before it.
         _ => largest + 1.5 * count * unit(largest),
     };
     (got - sum).abs() <= bound + own_rounding
+}
+
+fn raw(format: ElementFormat) -> RawFloat {
+    match format {
+        ElementFormat::RawFloat16 => FLOAT16,
+        ElementFormat::RawBfloat16 => BFLOAT16,
+        _ => FLOAT32,
+    }
+}
+
+/// Whether a sum of raw floats may have left its format at some switch or the server, so that it was made again of floats.
+pub fn may_be_float(job: &JobPlan, lane: u16, submission: &Submission, id: BlockId, elements: u64) -> bool {
+    let Some(format) = ElementFormat::raw(submission.element_format) else { return true };
+    (0..elements).any(|element| {
+        let of_rank = |rank| f64::from(f32::from_bits(contribution(job, lane, rank, submission, id, element)));
+        may_leave(job.accumulator, raw(format), &(0..job.tree.worker_count()).map(of_rank).collect::<Vec<_>>())
+    })
+}
+
+fn may_leave(accumulator: Accumulator, format: RawFloat, numbers: &[f64]) -> bool {
+    let magnitude: f64 = numbers.iter().map(|number| number.abs()).sum();
+    let is_beyond = !magnitude.is_finite() || magnitude * 1.01 >= format.end;
+    // Parts of a sum are added as well.
+    let additions = 2.0 * numbers.len() as f64;
+    match accumulator {
+        // It is rounded once, at the end.
+        Accumulator::Exact => false,
+        Accumulator::FpisaA => is_beyond || format.may_fill(numbers, Meets::Parts),
+        Accumulator::LogTable => is_beyond || may_leave_tables(magnitude, additions),
+        _ => is_beyond,
+    }
 }
 
 /// Whether the block can only be summed as floats: some value or the whole sum does not fit.

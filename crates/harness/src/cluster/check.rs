@@ -9,7 +9,7 @@ use fanin_protocol::switchml::{BlockId, Switch, WireFormat, Worker};
 use fanin_protocol::time::Time;
 use fanin_protocol::{DropReason, Verdict};
 use fanin_wire::generated::BLOCK_EXPONENT_NOT_NEEDED;
-use fanin_wire::{Accumulator, fanin, p4app};
+use fanin_wire::{fanin, p4app};
 
 use super::Cluster;
 use super::host::Host;
@@ -213,8 +213,9 @@ impl Checkers {
         if self.unscaled.contains_key(&(host.job, id.collective, id.block)) {
             return Err(format!("{id:?} overflowed for this rank only"));
         }
-        if collective.is_float() && matches!(plan.accumulator, Accumulator::Ieee | Accumulator::Exact) {
-            return Err(format!("{id:?}: the accumulator {} does not overflow", plan.accumulator.label()));
+        let is_resent = collective.is_float() && !collective.element_format.is_block_scaled();
+        if is_resent && !bounds::may_overflow(plan, collective, id) {
+            return Err(format!("{id:?}: no sum leaves the accumulator {}", plan.accumulator.label()));
         }
         let key = (host.job, id.collective, id.block);
         if let Entry::Vacant(unasked) = self.answers.entry(key) {

@@ -21,8 +21,9 @@ the least possible time divided by the median time. With shaped links, the least
 (payload+40+42)/payload, with S the bytes of the elements as they travel, B the link's rate, 40 bytes of fanin's header and 42 \
 of UDP, IP and Ethernet per packet. Without, it is the time of one memcpy of the tensor, measured in the same run. resends, \
 queries, lost: contributions sent again, headers that asked whether that is needed, and datagrams lost on purpose, over all \
-ranks and rounds. With --accumulator, for each MiB of the tensor, means: rank us/MiB and switch us/MiB: processor time of a rank, and of the \
-switch's data-plane threads for all ranks together; sleeps/MiB: how often a rank's threads had to wait asleep. wrong: elements that were not the sum.
+ranks and rounds. With --accumulator, for each MiB of the tensor, means: rank us/MiB: processor time of a rank; switch us/MiB: of the switch's \
+data-plane threads for all ranks together, the barrier before included, if the kernel tells it; sleeps/MiB: how often a rank's \
+threads had to wait asleep. wrong: elements that were not the sum.
 
 gloo runs in the interpreter that FANIN_PYTHON names, else in that of .venv beside or above, else in python3. Open MPI needs \
 mpicc and mpirun; it runs on loopback only, over shared memory and over TCP.";

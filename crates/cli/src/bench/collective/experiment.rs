@@ -45,8 +45,9 @@ struct Tally {
     cpu_ns: u64,
     sleeps: u64,
     all_reduces: u64,
-    /// The switch's, in as many all-reduces of all ranks together.
-    switch_cpu_ns: u64,
+    /// The switch's, in as many all-reduces of all ranks together, their barriers included; of no rounds where the system
+    /// does not tell.
+    switch_cpu_ns: Vec<u64>,
     rounds_all_reduces: u64,
     counters: Counters,
     round_trip_ns: Option<u64>,
@@ -93,12 +94,13 @@ impl Experiment {
             for turn in (0..turns.len()).map(|place| (place + round as usize) % turns.len()) {
                 let (replies, switch_cpu_ns) = match &turns[turn] {
                     Contender::Fanin { job, joined, .. } if job.accumulator.is_some() => {
-                        let before_ns = data_plane_ns(fleet.switch_id())?;
+                        let before_ns = data_plane_ns(fleet.switch_id()).ok();
                         let replies = fleet.round(joined, &work)?;
-                        (replies, data_plane_ns(fleet.switch_id())?.saturating_sub(before_ns))
+                        let after_ns = data_plane_ns(fleet.switch_id()).ok();
+                        (replies, before_ns.zip(after_ns).map(|(before, after)| after.saturating_sub(before)))
                     }
-                    Contender::Fanin { joined, .. } => (fleet.round(joined, &work)?, 0),
-                    Contender::Baseline { index, .. } => (fleet.baseline_round(*index, &work)?, 0),
+                    Contender::Fanin { joined, .. } => (fleet.round(joined, &work)?, None),
+                    Contender::Baseline { index, .. } => (fleet.baseline_round(*index, &work)?, None),
                 };
                 tallies[turn].add(&replies, switch_cpu_ns, round >= self.warmup)?;
             }
@@ -129,7 +131,7 @@ impl Experiment {
 }
 
 impl Tally {
-    fn add(&mut self, replies: &[Value], switch_cpu_ns: u64, counts: bool) -> anyhow::Result<()> {
+    fn add(&mut self, replies: &[Value], switch_cpu_ns: Option<u64>, counts: bool) -> anyhow::Result<()> {
         let samples = last_in_to_last_out(replies)?;
         let samples_per_reply = samples.len() as u64;
         self.wrong_elements +=
@@ -147,7 +149,7 @@ impl Tally {
             self.cpu_ns += total("cpu_ns");
             self.sleeps += total("sleeps");
             self.all_reduces += replies.len() as u64 * samples_per_reply;
-            self.switch_cpu_ns += switch_cpu_ns;
+            self.switch_cpu_ns.extend(switch_cpu_ns);
             self.rounds_all_reduces += samples_per_reply;
         }
         self.round_trip_ns = replies[0].pointer("/stats/round_trip_ns").and_then(Value::as_u64);
@@ -168,7 +170,10 @@ impl Tally {
             let mebibytes = |all_reduces| (all_reduces * bytes) as f64 / f64::from(1 << 20);
             derived.insert("cpu_us_per_mib", self.cpu_ns as f64 / 1e3 / mebibytes(self.all_reduces));
             derived.insert("sleeps_per_mib", self.sleeps as f64 / mebibytes(self.all_reduces));
-            derived.insert("switch_us_per_mib", self.switch_cpu_ns as f64 / 1e3 / mebibytes(self.rounds_all_reduces));
+            if self.switch_cpu_ns.len() == self.rounds.len() {
+                let switch_cpu_ns = self.switch_cpu_ns.iter().sum::<u64>();
+                derived.insert("switch_us_per_mib", switch_cpu_ns as f64 / 1e3 / mebibytes(self.rounds_all_reduces));
+            }
         }
         Series {
             name,

@@ -126,6 +126,10 @@ impl Tensors for Memory<'_> {
         if must_be_float && format != ElementFormat::Float32 {
             self.wrong = Some(format!("rank {}: {id:?} left 32 bits and came as {format}", self.rank));
         }
+        let is_again = format == ElementFormat::Float32 && !payload.is_empty();
+        if is_again && !oracle::may_be_float(self.job, self.lane, submission, id, elements.into()) {
+            self.wrong = Some(format!("rank {}: {id:?} came as floats, and no sum of it leaves its format", self.rank));
+        }
         for (element, bytes) in payload.chunks_exact(format.bytes()).enumerate() {
             let bits = match *bytes {
                 [a, b, c, d] if format == ElementFormat::RawFloat32 => u32::from_le_bytes([a, b, c, d]),
