@@ -55,6 +55,12 @@ fn files_have_a_line_for_each_flow_and_link() {
     assert!(hosts.lines().eq(["host,name,switch", "0,h0,old0"].into_iter().chain(hosts.lines().skip(2))), "{hosts}");
     assert!(hosts.lines().count() == 1 + 36 && hosts.ends_with("\n35,h35,storage\n"), "{hosts}");
     std::fs::remove_dir_all(&folder).unwrap();
+    let out = ["--out", folder.to_str().unwrap(), "--tables", "parquet"];
+    let output = fanin(&[&["sim", &format!("{FOLDER}/incast.toml")], &out[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let flows = std::fs::read(folder.join("flows.parquet")).unwrap();
+    assert!(flows.starts_with(b"PAR1") && flows.ends_with(b"PAR1") && !folder.join("flows.csv").exists());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
