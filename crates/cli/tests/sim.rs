@@ -43,6 +43,12 @@ fn files_have_a_line_for_each_flow_and_link() {
     let report: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
     assert_eq!(report["flows_completed"], 60);
     std::fs::remove_dir_all(&folder).unwrap();
+    let out = ["--out", folder.to_str().unwrap(), "--tables", "parquet"];
+    let output = fanin(&[&["sim", &format!("{FOLDER}/incast.toml")], &out[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let flows = std::fs::read(folder.join("flows.parquet")).unwrap();
+    assert!(flows.starts_with(b"PAR1") && flows.ends_with(b"PAR1") && !folder.join("flows.csv").exists());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

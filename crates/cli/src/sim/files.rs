@@ -1,6 +1,5 @@
 //! Tables of a run as files.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,6 +9,7 @@ use fanin_sim::report;
 use fanin_sim::scenario::JobInfo;
 
 use super::figures;
+use super::tables::{Format, Table};
 use crate::bench::output::write;
 
 /// What the files are about.
@@ -22,18 +22,15 @@ pub struct Told<'a> {
 
 impl Told<'_> {
     /// Writes all tables and drawings into a folder.
-    pub fn write_to(&self, folder: &Path) -> anyhow::Result<()> {
+    pub fn write_to(&self, folder: &Path, format: Format) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        write(&folder.join("flows.csv"), &self.flows())?;
-        write(&folder.join("unended.csv"), &self.unended())?;
-        write(&folder.join("links.csv"), &self.links())?;
-        write(&folder.join("links.svg"), &figures::heat_map(self))?;
-        if !self.jobs.is_empty() {
-            write(&folder.join("jobs.csv"), &self.jobs())?;
-            write(&folder.join("iterations.csv"), &self.iterations())?;
-        }
         let intervals = report::intervals(self.outcome, self.jobs.len());
-        write(&folder.join("throughput.csv"), &self.throughput(&intervals))?;
+        let mut tables = vec![self.flows(), self.unended(), self.links(), self.throughput(&intervals)];
+        if !self.jobs.is_empty() {
+            tables.extend([self.jobs(), self.iterations()]);
+        }
+        tables.iter().try_for_each(|table| table.write_to(folder, format))?;
+        write(&folder.join("links.svg"), &figures::heat_map(self))?;
         for (name, figure) in figures::all(self, &intervals) {
             figure.write(&folder.join(name))?;
         }
@@ -54,67 +51,77 @@ impl Told<'_> {
         if link.is_accelerator() { format!("{name}/accelerator") } else { name }
     }
 
-    fn flows(&self) -> String {
-        let mut text = "source,destination,bytes,start_ps,completion_ps\n".to_string();
-        for flow in &self.outcome.flows {
-            let (source, destination, bytes) = (flow.source, flow.destination, flow.bytes);
-            let _ = writeln!(text, "{source},{destination},{bytes},{},{}", flow.start_ps, flow.completion_ps);
-        }
-        text
+    fn flows(&self) -> Table {
+        let flows = || self.outcome.flows.iter();
+        Table::new("flows")
+            .integers("source", flows().map(|flow| flow.source.into()))
+            .integers("destination", flows().map(|flow| flow.destination.into()))
+            .integers("bytes", flows().map(|flow| flow.bytes))
+            .integers("start_ps", flows().map(|flow| flow.start_ps))
+            .integers("completion_ps", flows().map(|flow| flow.completion_ps))
     }
 
-    fn unended(&self) -> String {
-        let mut text = "source,destination,bytes,start_ps,acknowledged_bytes\n".to_string();
-        for flow in &self.outcome.unended {
-            let fanin_sim::host::FlowRecord { source, destination, bytes, start_ps, .. } = flow.so_far;
-            let _ = writeln!(text, "{source},{destination},{bytes},{start_ps},{}", flow.acknowledged_bytes);
-        }
-        text
+    fn unended(&self) -> Table {
+        let (all, flows) = (&self.outcome.unended, || self.outcome.unended.iter().map(|flow| flow.so_far));
+        Table::new("unended")
+            .integers("source", flows().map(|flow| flow.source.into()))
+            .integers("destination", flows().map(|flow| flow.destination.into()))
+            .integers("bytes", flows().map(|flow| flow.bytes))
+            .integers("start_ps", flows().map(|flow| flow.start_ps))
+            .integers("acknowledged_bytes", all.iter().map(|flow| flow.acknowledged_bytes))
     }
 
-    fn links(&self) -> String {
-        let mut text = "from,to,packets,bytes,marked,dropped,corrupted,queued_bytes_max,utilisation\n".to_string();
-        for (link, utilisation) in self.outcome.links.iter().zip(self.utilisation()) {
-            let sent = &link.counters;
-            let (from, to) = (self.fabric.name(link.from), self.far_end(link));
-            let (marked, dropped, longest) = (sent.marked, sent.dropped, sent.queued_bytes_max);
-            let (packets, bytes, corrupted) = (sent.sent, sent.sent_bytes, link.corrupted);
-            let _ = writeln!(
-                text,
-                "{from},{to},{packets},{bytes},{marked},{dropped},{corrupted},{longest},{utilisation:.4}"
-            );
-        }
-        text
+    fn links(&self) -> Table {
+        let links = || self.outcome.links.iter();
+        let sent = || links().map(|link| link.counters);
+        Table::new("links")
+            .texts("from", links().map(|link| self.fabric.name(link.from)))
+            .texts("to", links().map(|link| self.far_end(link)))
+            .integers("packets", sent().map(|sent| sent.sent))
+            .integers("bytes", sent().map(|sent| sent.sent_bytes))
+            .integers("marked", sent().map(|sent| sent.marked))
+            .integers("dropped", sent().map(|sent| sent.dropped))
+            .integers("corrupted", links().map(|link| link.corrupted))
+            .integers("queued_bytes_max", sent().map(|sent| sent.queued_bytes_max))
+            .reals("utilisation", 4, self.utilisation().into_iter())
     }
 
-    fn jobs(&self) -> String {
-        let mut text = "job,name,scheme,workers,trees,bytes,compute_ps,start_ps,hosts\n".to_string();
-        for (number, job) in self.jobs.iter().enumerate() {
-            let hosts: Vec<String> = job.hosts.iter().map(u16::to_string).collect();
-            let (name, scheme, workers, trees, bytes) = (&job.name, job.scheme, hosts.len(), job.trees, job.bytes);
-            let (compute, start, hosts) = (job.compute_ps, job.start_ps, hosts.join(" "));
-            let _ = writeln!(text, "{number},{name},{scheme},{workers},{trees},{bytes},{compute},{start},{hosts}");
-        }
-        text
+    fn jobs(&self) -> Table {
+        let jobs = || self.jobs.iter();
+        let hosts = |job: &JobInfo| job.hosts.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");
+        Table::new("jobs")
+            .integers("job", 0..self.jobs.len() as u64)
+            .texts("name", jobs().map(|job| job.name.clone()))
+            .texts("scheme", jobs().map(|job| job.scheme.to_string()))
+            .integers("workers", jobs().map(|job| job.hosts.len() as u64))
+            .integers("trees", jobs().map(|job| job.trees as u64))
+            .integers("bytes", jobs().map(|job| job.bytes))
+            .integers("compute_ps", jobs().map(|job| job.compute_ps))
+            .integers("start_ps", jobs().map(|job| job.start_ps))
+            .texts("hosts", jobs().map(hosts))
     }
 
-    fn iterations(&self) -> String {
-        let mut text = "job,iteration,start_ps,communication_ps,end_ps\n".to_string();
-        for one in report::iterations(self.outcome, self.jobs) {
-            let (job, iteration) = (one.job, one.iteration);
-            let _ = writeln!(text, "{job},{iteration},{},{},{}", one.start_ps, one.communication_ps, one.end_ps);
-        }
-        text
+    fn iterations(&self) -> Table {
+        let all: Vec<_> = report::iterations(self.outcome, self.jobs).into_iter().collect();
+        let iterations = || all.iter();
+        Table::new("iterations")
+            .integers("job", iterations().map(|one| one.job as u64))
+            .integers("iteration", iterations().map(|one| one.iteration as u64))
+            .integers("start_ps", iterations().map(|one| one.start_ps))
+            .integers("communication_ps", iterations().map(|one| one.communication_ps))
+            .integers("end_ps", iterations().map(|one| one.end_ps))
     }
 
-    fn throughput(&self, intervals: &[report::Interval]) -> String {
-        let names: String = self.jobs.iter().map(|job| format!(",{}_bps", job.name)).collect();
-        let mut text = format!("end_ps,flows_bps,active_hosts,fairness{names}\n");
-        for interval in intervals {
-            let jobs: String = interval.jobs_bps.iter().map(|bps| format!(",{bps:.0}")).collect();
-            let (end, flows, hosts) = (interval.end_ps, interval.flows_bps, interval.active_hosts);
-            let _ = writeln!(text, "{end},{flows:.0},{hosts},{:.4}{jobs}", interval.fairness);
-        }
-        text
+    fn throughput(&self, intervals: &[report::Interval]) -> Table {
+        let all = || intervals.iter();
+        let table = Table::new("throughput")
+            .integers("end_ps", all().map(|interval| interval.end_ps))
+            .reals("flows_bps", 0, all().map(|interval| interval.flows_bps))
+            .integers("active_hosts", all().map(|interval| interval.active_hosts as u64))
+            .reals("fairness", 4, all().map(|interval| interval.fairness));
+        let with = |table: Table, (place, job): (usize, &JobInfo)| {
+            table.reals(&format!("{}_bps", job.name), 0, all().map(|interval| interval.jobs_bps[place]))
+        };
+        self.jobs.iter().enumerate().fold(table, with)
     }
 }

@@ -4,6 +4,7 @@ mod figures;
 mod files;
 mod ray;
 mod sweep;
+mod tables;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use crate::bench::output::{table, write};
 use files::Told;
+use tables::Format;
 
 /// Between two lines of progress.
 const PROGRESS_GAP: Duration = Duration::from_millis(500);
@@ -46,6 +48,9 @@ pub struct Arguments {
     /// size, throughput, fairness, links) into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// What tables are written as.
+    #[arg(long, value_enum, value_name = "FORMAT", requires = "out", default_value = "csv")]
+    tables: Format,
     /// Print the report as JSON in place of tables.
     #[arg(long)]
     json: bool,
@@ -102,7 +107,7 @@ fn simulate(arguments: &Arguments, text: &str) -> anyhow::Result<Run> {
     let finished = run_scenario(scenario, arguments.threads, |now_ps| progress.show(now_ps))?;
     progress.clear();
     if let Some(folder) = &arguments.out {
-        finished.told().write_to(folder)?;
+        finished.told().write_to(folder, arguments.tables)?;
         write(&folder.join("report.json"), &(serde_json::to_string_pretty(&finished.run)? + "\n"))?;
     }
     Ok(finished.run)

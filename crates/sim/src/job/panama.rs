@@ -43,7 +43,7 @@ pub struct Settings {
     pub grows_when_marked: bool,
     /// Rounds are those of what was out at their begin, as DCTCP's are.
     pub whole_rounds: bool,
-    /// Share of each switch's ports that are waited for.
+    /// Share of the workers that are waited for (PANAMA-0.88, PANAMA-0.94).
     pub share: f64,
     /// Packets with a payload that a bucket takes, on all trees.
     pub block_count: u32,

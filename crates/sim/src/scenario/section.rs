@@ -69,7 +69,7 @@ pub struct JobSection {
     /// PANAMA: a round is of what was out at its begin, as DCTCP's; without, as Fig. 5 has it, of as many Results as the window has by then.
     #[serde(default)]
     pub whole_rounds: bool,
-    /// PANAMA: share of each switch's ports that are waited for.
+    /// PANAMA: share of the workers that are waited for.
     #[serde(default = "unscaled")]
     pub share: f64,
     /// Elements of a packet that aggregates, bytes; without, what fits into the MTU.

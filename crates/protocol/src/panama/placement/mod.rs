@@ -1,6 +1,7 @@
 //! The controller: which aggregation trees a job gets, what each accelerator is told, and why (PANAMA §3, Fig. 3).
 
 mod fabric;
+mod quorum;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -44,7 +45,7 @@ pub struct Request {
     pub bytes: u64,
     /// Most packets that a worker may have out in a tree, a power of two.
     pub window_max: u32,
-    /// Share of each switch's ports that are waited for, in percent; 100 if no worker may be left out (PANAMA §7).
+    /// Share of the workers that are waited for, in percent; 100 if none may be left out (PANAMA §7).
     pub share_percent: u8,
 }
 
@@ -284,6 +285,8 @@ impl Controller {
                 parents.insert(branch.child, branch.child_port as u8);
             }
         }
+        let is_host = |node| self.fabric.is_host(node);
+        let quorums = quorum::quorums(&candidate.branches, is_host, request.share_percent, tree.into());
         let config = |(&switch, &ports): (&u32, &u64)| {
             let config = TreeConfig {
                 job_id: request.job_id,
@@ -292,7 +295,7 @@ impl Controller {
                 ports,
                 parent: parents.get(&switch).copied(),
                 window_max: request.window_max,
-                quorum: quorum(ports.count_ones(), request.share_percent),
+                quorum: quorums.get(&switch).copied().unwrap_or(ports.count_ones() as u8),
             };
             (switch, config)
         };
@@ -339,11 +342,6 @@ impl Controller {
 
 fn number(job_id: u32) -> u8 {
     (job_id & 0xff) as u8
-}
-
-/// Ports that make a sum: the share, rounded to the nearest number.
-fn quorum(port_count: u32, share_percent: u8) -> u8 {
-    ((port_count * u32::from(share_percent) + 50) / 100).clamp(1, port_count) as u8
 }
 
 fn explain_count(given: usize, wanted: usize, root_count: usize, tier: u32) -> String {

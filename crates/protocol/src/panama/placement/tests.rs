@@ -116,12 +116,51 @@ fn the_1024_servers_of_section_7() {
     assert_eq!(above.clone().count(), above.collect::<BTreeSet<_>>().len(), "8 trees are disjoint above the hosts");
 }
 
+/// Ports that a job's trees do not wait for, by tree and switch.
+fn left_out(plan: &Plan) -> Vec<Vec<u32>> {
+    let of = |tree: &TreePlan| {
+        let ports = |config: &TreeConfig| config.ports.count_ones() - u32::from(config.quorum);
+        tree.switches.iter().map(|(_, config)| ports(config)).collect()
+    };
+    plan.trees.iter().map(of).collect()
+}
+
 #[test]
-fn a_share_rounds_to_ports() {
-    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 88)), [1, 2, 6, 7, 14]);
-    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 94)), [1, 2, 7, 8, 15]);
-    assert_eq!([1, 2, 7, 8, 16].map(|ports| quorum(ports, 100)), [1, 2, 7, 8, 16]);
-    assert_eq!(quorum(4, 1), 1);
+fn a_share_is_one_of_the_workers_and_spread_over_racks() {
+    let mut controller = Controller::new(fat_tree(16), Policy::PAPER);
+    let mut place = |number, share_percent, hosts: Vec<u32>| {
+        let plan = controller.place(&Request { share_percent, ..request(number, hosts) }).expect("trees");
+        left_out(plan)
+    };
+    // The paper's 0.94 and 0.88 are 15 and 14 of 16 workers.
+    for (number, share, count) in [(0, 94, 1), (1, 88, 2), (2, 100, 0)] {
+        let trees = place(number, share, (0..16).collect());
+        assert!(trees.iter().all(|tree| tree.iter().sum::<u32>() == count), "{share}: {trees:?}");
+    }
+    // Thirteen racks, of which the first and the last have four workers. With 1 % racks wait for one worker each, and the switches
+    // above, with some eight workers behind a port, do without two racks.
+    for (number, share, counts) in [(3, 94, (6, 0)), (4, 88, (12, 0)), (5, 1, (11 * 7 + 2 * 3, 2))] {
+        let trees = place(number, share, (100..196).collect());
+        assert_eq!(trees.len(), 4);
+        for tree in &trees {
+            let (racks, above) = tree.split_at(13);
+            assert_eq!((racks.iter().sum::<u32>(), above.iter().sum::<u32>()), counts);
+            assert!(share == 1 || racks.iter().all(|&count| count <= 1), "{racks:?}");
+        }
+        assert!(share != 94 || trees[0] != trees[1], "trees leave out workers of different racks");
+    }
+}
+
+#[test]
+fn where_each_rack_has_one_worker_switches_above_go_without() {
+    let mut controller = Controller::new(fat_tree(8), Policy { tree_count_max: 1, ..Policy::PAPER });
+    let hosts = (0..32).map(|rack| 4 * rack);
+    let plan = controller.place(&Request { share_percent: 94, ..request(0, hosts) }).expect("trees");
+    let TreePlan { switches, .. } = &plan.trees[0];
+    let without = |&(_, config): &(u32, TreeConfig)| u32::from(config.quorum) < config.ports.count_ones();
+    let ports: Vec<u32> =
+        switches.iter().filter(|one| without(one)).map(|(_, config)| config.ports.count_ones()).collect();
+    assert_eq!(ports, [4, 4], "two of 32 workers, in pods of four racks each");
 }
 
 #[test]
