@@ -39,6 +39,9 @@ pub struct JobSection {
     /// Multiplies gradients and computing time.
     #[serde(default = "unscaled")]
     pub scale: f64,
+    /// How many times as fast as the model's its GPUs are: divides computing time (SwitchML's α, §6.2).
+    #[serde(default = "unscaled")]
+    pub faster: f64,
     /// Ranks, or the least and the most of them, between which each job draws its number.
     pub workers: Range<u32>,
     /// `packed`, `random`, or the hosts by rank.
@@ -314,6 +317,8 @@ impl JobSection {
         let compute_us = compute_us.context("how long does it compute? Give a model or compute_ms")?;
         ensure!(bytes > 0, "bytes = 0: a job sums at least a byte");
         ensure!((0.0..=3.6e9).contains(&compute_us), "compute_ms = {}: from 0 to an hour", compute_us / 1000.0);
-        Model { name: named.map_or("job", |model| model.name), bytes, compute_us }.scaled(self.scale)
+        ensure!((1e-3..=1e6).contains(&self.faster), "faster = {}: from 0.001 to a million", self.faster);
+        let name = named.map_or("job", |model| model.name);
+        Model { name, bytes, compute_us: compute_us / self.faster }.scaled(self.scale)
     }
 }
