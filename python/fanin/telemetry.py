@@ -179,12 +179,18 @@ class Ledger:
 
     def met(self) -> Met:
         """What the switch's accumulator met in the sums of all ranks of the group; asks the switch."""
-        found = Met()
-        with self._lock:
-            found.add(self._past_met.causes, self._past_met.tensors)
-            for session in self._sessions if os.getpid() == self._process_id else []:
+        while True:
+            found = Met()
+            with self._lock:
+                found.add(self._past_met.causes, self._past_met.tensors)
+                sessions = list(self._sessions) if os.getpid() == self._process_id else []
+            # The answer is waited for: whoever submits must not be.
+            for session in sessions:
                 found.ask(session)
-        return found
+            with self._lock:
+                # The counts of a session that has ended meanwhile are now in the past's.
+                if all(session in self._sessions for session in sessions):
+                    return found
 
     def snapshot(self) -> dict[str, Any]:
         """All counts as plain dictionaries, ready for JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -12,6 +13,7 @@ from typing import Any
 import fanin
 import numpy as np
 import pytest
+from fanin import telemetry
 
 _runs = count()
 
@@ -242,3 +244,57 @@ def test_import_does_not_import_torch() -> None:
     code = "import sys, fanin; assert 'torch' not in sys.modules; print(fanin.explain())"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert "no process group" in found.stdout
+
+
+class AskedSession:
+    """A session whose switch counts one overwrite, and during whose answer something happens."""
+
+    transport = "UDP"
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.meanwhile: Callable[[], None] | None = meanwhile
+        self.closed = False
+
+    def accumulator_counts(self) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        if self.closed:
+            raise fanin.FaninError("the session is closed")
+        return {"overwrite": 1}, {"a": {"overwrite": 1}}
+
+    def totals(self) -> dict[str, dict[str, float]]:
+        return {}
+
+    def stats(self) -> str:
+        return "{}"
+
+
+def test_nobody_waits_while_the_switch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_registry", [])
+    ledger = telemetry.Ledger("group", 0, 2)
+    waits = []
+
+    def submit() -> None:
+        other = threading.Thread(target=ledger.submitted, args=("all_reduce", 4), daemon=True)
+        other.start()
+        other.join(timeout=5)
+        waits.append(other.is_alive())
+
+    ledger.attach(AskedSession(submit))
+    assert ledger.met().causes["overwrite"] == 1
+    assert waits == [False], "a collective was not submitted while the switch was asked"
+
+
+def test_what_a_session_met_that_ends_while_it_is_asked_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_registry", [])
+    ledger = telemetry.Ledger("group", 0, 2)
+
+    def end() -> None:
+        ledger.detach(session)
+        session.closed = True
+
+    session = AskedSession(end)
+    ledger.attach(session)
+    met = ledger.met()
+    assert (met.causes["overwrite"], met.tensors["a"]["overwrite"]) == (1, 1)

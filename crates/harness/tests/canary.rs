@@ -35,6 +35,7 @@ fn the_exhaustive_search_finds_the_canary() {
         losses: 2,
         duplicates: 2,
         early_timeouts: 0,
+        death: false,
         in_order: false,
         wire_format: WireFormat::Fanin,
     };

@@ -15,6 +15,7 @@ const SCOPE: Scope = Scope {
     losses: 2,
     duplicates: 2,
     early_timeouts: 0,
+    death: false,
     in_order: false,
     wire_format: WireFormat::Fanin,
 };
@@ -62,6 +63,15 @@ fn three_workers_one_slot_three_chunks() {
 #[test]
 fn one_worker_two_slots_three_chunks() {
     holds(&Scope { workers: 1, duplicates: 1, early_timeouts: 1, ..SCOPE }, 1_000);
+}
+
+/// Whoever is left completes, or waits for the one that has ended, whom the switch names.
+#[test]
+fn a_worker_that_ends_at_any_moment_is_named() {
+    let scope = Scope { death: true, losses: 1, duplicates: 1, ..SCOPE };
+    holds(&scope, 50_000);
+    holds(&Scope { scaled: true, duplicates: 0, ..scope }, 25_000);
+    holds(&Scope { workers: 3, slots: 1, duplicates: 0, blocks: 2, ..scope }, 10_000);
 }
 
 /// Algorithm 3 and 4 as published, on links that keep order.

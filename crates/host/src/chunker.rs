@@ -1,5 +1,7 @@
 //! Cutting a collective into blocks and spreading them over the lanes.
 
+use fanin_control::Algorithm;
+use fanin_control::registry::Assignment;
 use fanin_protocol::switchml::{Participants, Shape, Submission};
 use fanin_protocol::tensor_counts;
 use fanin_wire::{Accumulator, ElementFormat, Operator};
@@ -16,9 +18,29 @@ pub(crate) struct Chunker {
     pub float_format: ElementFormat,
     /// Whether they are, or how else they travel.
     pub accumulator: Accumulator,
+    /// Whether the switch counts what float sums meet, tensor by tensor.
+    pub counted: bool,
 }
 
 impl Chunker {
+    /// Of a session with `world_size` contributors to each sum.
+    pub fn new(world_size: u16, float_format: ElementFormat, assignment: &Assignment) -> Chunker {
+        let (shape, is_atp) = (&assignment.shape, assignment.shape.algorithm == Algorithm::Atp);
+        let accumulator = match shape.accumulator {
+            // ATP has element formats of its own for what is scaled.
+            Accumulator::StaticFixed if is_atp => Accumulator::BlockFixed,
+            accumulator => accumulator,
+        };
+        Chunker {
+            world_size,
+            lane_count: shape.lane_count,
+            element_count_max: assignment.element_count_max,
+            float_format,
+            accumulator,
+            counted: shape.accumulator.is_counted(is_atp),
+        }
+    }
+
     /// One submission per lane that gets blocks, with the lane's number.
     ///
     /// Lanes take consecutive ranges, so that each streams through memory; a
@@ -44,9 +66,9 @@ impl Chunker {
         (sequence % u64::from(self.lane_count)) as u16
     }
 
-    /// Whether the switch's accumulator meets what it counts in a collective's sums.
-    pub fn is_counted(part: &Submission) -> bool {
-        !part.element_format.is_block_scaled()
+    /// Whether the switch counts what a collective's sums meet.
+    pub fn is_counted(&self, request: &Request) -> bool {
+        self.counted && is_float_sum(request)
     }
 
     fn whole(&self, request: &Request, sequence: u64) -> Submission {
@@ -55,7 +77,7 @@ impl Chunker {
         let (contributors, receivers) = participants(request.kind);
         Submission {
             id: sequence,
-            collective_tag: tag(request, sequence, element_format),
+            collective_tag: self.tag(request, sequence, element_format),
             shape: self.shape(request),
             block_first: 0,
             block_count: 0,
@@ -64,6 +86,16 @@ impl Chunker {
             operator: operator(request),
             element_format,
             scaled: is_float_sum(request) && element_format.is_block_scaled(),
+        }
+    }
+
+    /// Where the switch counts what a tensor's sums meet, it is told which tensor they are of; 16 bits are left to the rest. All others'
+    /// tags keep their bits.
+    fn tag(&self, request: &Request, sequence: u64, element_format: ElementFormat) -> u32 {
+        let tag = request.tag(sequence, element_format as u8);
+        match self.is_counted(request) {
+            true => tensor_counts::tag(request.tensor_key(), (tag ^ tag >> 16) as u16),
+            false => tag,
         }
     }
 
@@ -96,15 +128,6 @@ impl Chunker {
             // A multiple of 4, so that no 64-bit integer is cut.
             false => (usize::from(self.element_count_max) * self.float_format.bytes() / word_bytes) as u16,
         }
-    }
-}
-
-/// Where the switch counts what a tensor's sums meet, it is told which tensor they are of; 16 bits are left to the rest.
-fn tag(request: &Request, sequence: u64, element_format: ElementFormat) -> u32 {
-    let tag = request.tag(sequence, element_format as u8);
-    match element_format.is_block_scaled() {
-        true => tag,
-        false => tensor_counts::tag(request.tensor_key(), (tag ^ tag >> 16) as u16),
     }
 }
 
@@ -154,3 +177,6 @@ fn operator(request: &Request) -> Operator {
         ReduceOp::BitXor => Operator::Xor,
     }
 }
+
+#[cfg(test)]
+mod tests;

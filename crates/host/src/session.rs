@@ -13,7 +13,6 @@ use fanin_net::{Options, UdpPort};
 use fanin_protocol::switchml::Submission;
 use fanin_server::ParameterServer;
 use fanin_shm::Leave;
-use fanin_wire::Accumulator;
 
 use crate::boundary::{AtBoundary, lost_ranks};
 use crate::buffer::Buffer;
@@ -241,19 +240,7 @@ impl Session {
             true => open_lanes(&config, &admission, place, &trouble)?,
             false => Vec::new(),
         };
-        let chunker = Chunker {
-            world_size: place.host_count,
-            lane_count: admission.assignment.shape.lane_count,
-            element_count_max: admission.assignment.element_count_max,
-            float_format: config.element_format.on_wire(),
-            accumulator: match admission.assignment.shape.accumulator {
-                // ATP has element formats of its own for what is scaled.
-                Accumulator::StaticFixed if admission.assignment.shape.algorithm == fanin_control::Algorithm::Atp => {
-                    Accumulator::BlockFixed
-                }
-                accumulator => accumulator,
-            },
-        };
+        let chunker = Chunker::new(place.host_count, config.element_format.on_wire(), &admission.assignment);
         let (state, changed) = (Mutex::new(State::beginning(&admission)), Condvar::new());
         let shared =
             Arc::new(Shared { config, admission, place, lanes, server, local, state, changed, trouble, chunker });
@@ -365,7 +352,7 @@ impl Session {
             None => {
                 let (collective, parts) = shared.prepare(&request, sequence, None);
                 state.running.push_back(collective.clone());
-                if Chunker::is_counted(&parts[0].1) {
+                if shared.chunker.is_counted(&request) {
                     state.tensor_names.note(&collective);
                 }
                 parts.iter().for_each(|(lane, part)| state.chunks[usize::from(*lane)] += u64::from(part.block_count));

@@ -56,7 +56,7 @@ fn means_divide_once_and_sums_that_are_not_finite_are_noticed() {
     assert!(!raw_wire::read_f16(&halves, 1.0, &mut out));
 }
 
-/// At every place of every length up to some vectors, with every kernel; what is copied is what came.
+/// At every place of every length up to some vectors, with each kernel that this machine has. What is not divided comes out unchanged.
 #[test]
 fn one_sum_that_is_not_finite_is_noticed_wherever_it_lies() {
     for level in [KernelLevel::Scalar, KernelLevel::Avx2, KernelLevel::Avx512] {
@@ -64,7 +64,7 @@ fn one_sum_that_is_not_finite_is_noticed_wherever_it_lies() {
         for count in 1..70 {
             for at in 0..count {
                 let mut floats: Vec<f32> = (0..count).map(|index| -f32::MAX / (index + 1) as f32).collect();
-                // The largest finite number of each format, and one bit more.
+                // The largest finite number of each format, and below the infinity, whose bits come next.
                 let (mut halves, mut bfloats) = (vec![0xfbffu16; count], vec![0xff7fu16; count]);
                 for is_finite in [true, false] {
                     let (mut payload, mut narrow) = (vec![0; 4 * count + 1], vec![0; 2 * count + 1]);

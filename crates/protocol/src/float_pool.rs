@@ -1,8 +1,8 @@
 //! Elements of the slots whose accumulator adds floats as they come (`spec/NUMERICS.md`, sections 2 to 6).
 //!
 //! A sum's state lies beside the job's words, at the same places: FPISA's mantissas are those words, everything else has
-//! memory of its own. Payloads are little-endian. FPISA's kernels and native additions of float32 read them so; all others read
-//! big-endian, so theirs pass through one buffer.
+//! memory of its own. Payloads are little-endian. FPISA's kernels, native additions of float32 and additions in tables read them so. All other
+//! additions read big-endian, and all read-outs but those of FPISA and of native float32 write it: theirs pass through one buffer.
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -764,7 +764,7 @@ pub const SLOT_INDEX_SHIFT: u32 = 0;
 /// Where `chunk_index`, u32, lies. Position of the chunk in its lane's stream; starts at 0 and wraps modulo 2^32. Tells apart two uses of one slot, which the parity bit alone does not.
 pub const CHUNK_INDEX_OFFSET: usize = 16;
 
-/// Where `collective_tag`, u32, lies. Hash of the collective's sequence number, kind, element type, operator, element count and root. All contributions to a chunk carry the same tag. Sums of raw and Fixed32 elements: the upper half is a hash without the sequence number but with the label, the tensor's key.
+/// Where `collective_tag`, u32, lies. Hash of the collective's sequence number, kind, element type, operator, element count and root. All contributions to a chunk carry the same tag. Sums of floats in jobs whose accumulator the switch counts: the upper 16 bits are the tensor's key, a hash without the sequence number but with the label.
 pub const COLLECTIVE_TAG_OFFSET: usize = 20;
 
 /// Where `block_exponent_next`, i16, lies. Contribution: the sender's block exponent for its next chunk on this slot. Aggregate: the largest one over all workers. The values above BLOCK_EXPONENT_MAX are sentinels.

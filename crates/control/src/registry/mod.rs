@@ -34,6 +34,7 @@ use job::Job;
 pub use job::StreamId;
 pub use racks::RackAssignment;
 pub use replacement::{Boundary, Resumed};
+pub use tensors::shortened_name;
 use waiting::Group;
 
 use crate::ControlError;

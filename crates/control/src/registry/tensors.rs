@@ -18,7 +18,7 @@ impl TensorNames {
     pub fn learn(&mut self, told: Vec<TensorName>) {
         for TensorName { key, name } in told {
             if self.0.len() < NAMES_MAX || self.0.contains_key(&key) {
-                self.0.insert(key, shortened(name));
+                self.0.insert(key, shortened_name(name));
             }
         }
     }
@@ -28,7 +28,8 @@ impl TensorNames {
     }
 }
 
-fn shortened(mut name: String) -> String {
+/// A tensor's name as a switch keeps it: cut at the end of a character.
+pub fn shortened_name(mut name: String) -> String {
     let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
     name.truncate(end);
     name

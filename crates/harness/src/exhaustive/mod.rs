@@ -42,6 +42,8 @@ pub struct Scope {
     pub duplicates: u8,
     /// Timeouts while packets are under way, beyond one for each loss.
     pub early_timeouts: u8,
+    /// Whether one worker may end, at any moment.
+    pub death: bool,
     /// Whether each direction of each worker's link keeps order.
     pub in_order: bool,
     /// Layout of the datagrams.
@@ -55,7 +57,7 @@ pub struct Explored {
     pub states: u64,
     /// Steps between them.
     pub steps: u64,
-    /// States in which every worker has all its sums.
+    /// States in which every worker has all its sums, or waits for one that the switch names as missing.
     pub complete: u64,
 }
 

@@ -99,6 +99,13 @@ impl Model {
         self.nodes.get(number)
     }
 
+    /// Whether the switch waits for somebody, and names this rank alone wherever it does.
+    pub fn is_waiting_for(&self, switch: u16, rank: u16) -> bool {
+        let snapshot = self.switches.get(switch).inspect(node::job(&self.scope).job_id);
+        let mut waiting = snapshot.iter().flat_map(|snapshot| &snapshot.lanes).flat_map(|lane| &lane.oldest).peekable();
+        waiting.peek().is_some() && waiting.all(|slot| slot.missing_ranks == [rank])
+    }
+
     pub fn packet(&self, number: u16) -> &Packet {
         self.packets.get(number)
     }

@@ -3,11 +3,14 @@
 use fanin_protocol::switchml::WireFormat;
 
 use super::model::{Model, NodeStep};
+use super::node::Node;
 use super::packet::Place;
 use super::{CHUNKS_MAX, WORKERS_MAX};
 use crate::cluster::describe;
 
 const PACKETS_MAX: usize = 24;
+/// In place of a rank.
+const NOBODY: u8 = u8::MAX;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +27,14 @@ pub enum Action {
     TimeoutEarly(u8),
     /// A worker's timer runs out when nothing else can happen.
     Timeout(u8),
+    /// A worker ends. What it has sent is still under way.
+    Die(u8),
 }
 
 impl Action {
     /// Whether it takes from a budget.
     pub fn is_fault(self) -> bool {
-        matches!(self, Action::Lose(_) | Action::Duplicate(_) | Action::TimeoutEarly(_))
+        matches!(self, Action::Lose(_) | Action::Duplicate(_) | Action::TimeoutEarly(_) | Action::Die(_))
     }
 }
 
@@ -44,6 +49,8 @@ pub struct State {
     losses_left: u8,
     duplicates_left: u8,
     early_timeouts_left: u8,
+    /// The worker that has ended.
+    dead: u8,
     packet_count: u8,
     /// Sorted; where links keep order, by link and then in sending order.
     packets: [u16; PACKETS_MAX],
@@ -61,6 +68,7 @@ impl State {
             losses_left: scope.losses,
             duplicates_left: scope.duplicates,
             early_timeouts_left: scope.early_timeouts,
+            dead: NOBODY,
             packet_count: 0,
             packets: [0; PACKETS_MAX],
         };
@@ -70,13 +78,22 @@ impl State {
         Ok(state)
     }
 
-    /// Whether every worker has all its sums.
+    /// Whether every worker has all its sums; or has them or waits, and the switch says for whom: only a worker that has ended.
     pub fn is_complete(&self, model: &Model) -> bool {
-        self.workers(model).all(|rank| model.node(self.nodes[rank]).is_done())
+        let mut waiting = self.workers(model).map(|rank| model.node(self.nodes[rank])).filter(|node| !node.is_done());
+        match waiting.next() {
+            None => true,
+            Some(_) if self.dead == NOBODY => false,
+            Some(first) => {
+                first.waits() && waiting.all(Node::waits) && model.is_waiting_for(self.switch, self.dead.into())
+            }
+        }
     }
 
-    fn workers(&self, model: &Model) -> std::ops::Range<usize> {
-        0..usize::from(model.scope.workers)
+    /// Those that have not ended.
+    fn workers(&self, model: &Model) -> impl Iterator<Item = usize> + use<> {
+        let dead = usize::from(self.dead);
+        (0..usize::from(model.scope.workers)).filter(move |&rank| rank != dead)
     }
 
     fn network(&self) -> &[u16] {
@@ -98,6 +115,9 @@ impl State {
                 false if self.early_timeouts_left > 0 => actions.push(Action::TimeoutEarly(rank as u8)),
                 false => {}
             }
+        }
+        if model.scope.death && self.dead == NOBODY {
+            actions.extend(self.workers(model).map(|rank| Action::Die(rank as u8)));
         }
         actions
     }
@@ -134,8 +154,22 @@ impl State {
                 self.timeout(model, usize::from(rank))?;
             }
             Action::Timeout(rank) => self.timeout(model, usize::from(rank))?,
+            Action::Die(rank) => self.die(model, rank),
         }
         self.drop_the_past(model)
+    }
+
+    fn die(&mut self, model: &Model, rank: u8) {
+        self.dead = rank;
+        for index in (0..self.network().len()).rev() {
+            if self.is_for_nobody(model, self.packets[index]) {
+                self.remove(index);
+            }
+        }
+    }
+
+    fn is_for_nobody(&self, model: &Model, packet: u16) -> bool {
+        model.packet(packet).to == Place::Worker { rank: self.dead }
     }
 
     fn timeout(&mut self, model: &mut Model, rank: usize) -> Result<(), String> {
@@ -154,7 +188,12 @@ impl State {
         if step.counted {
             self.count(model, packet)?;
         }
-        step.sent.iter().try_for_each(|&answer| self.send(model, answer))
+        for &answer in &step.sent {
+            if !self.is_for_nobody(model, answer) {
+                self.send(model, answer)?;
+            }
+        }
+        Ok(())
     }
 
     /// No contribution counts twice.
@@ -285,6 +324,7 @@ impl State {
             Action::Duplicate(index) => format!("duplicate, to {}", packet(index)),
             Action::TimeoutEarly(rank) => format!("early timeout of rank {rank}"),
             Action::Timeout(rank) => format!("timeout of rank {rank}"),
+            Action::Die(rank) => format!("rank {rank} ends"),
         }
     }
 }

@@ -43,6 +43,7 @@ impl Scope {
             losses: self.losses,
             duplicates: self.duplicates,
             early_timeouts: self.early_timeouts,
+            death: false,
             in_order: false,
             wire_format: WireFormat::Fanin,
         }

@@ -21,16 +21,17 @@ fn entry(key: Option<u32>, telemetry: &Telemetry) -> TensorCounters {
     TensorCounters { key, name: String::new(), counters: Some(accumulator_counters(telemetry)) }
 }
 
+/// What is in no row: nothing, should the rows ever be ahead of the counts.
 fn rest(total: &Telemetry, tensors: &[TensorCounts]) -> Telemetry {
     let mut told = Telemetry::default();
     tensors.iter().for_each(|tensor| told.merge(&tensor.telemetry));
     Telemetry {
-        overflow: total.overflow - told.overflow,
-        saturation: total.saturation - told.saturation,
-        overwrite: total.overwrite - told.overwrite,
-        left_shift: total.left_shift - told.left_shift,
-        flushed_to_zero: total.flushed_to_zero - told.flushed_to_zero,
-        lost_bits: total.lost_bits - told.lost_bits,
+        overflow: total.overflow.saturating_sub(told.overflow),
+        saturation: total.saturation.saturating_sub(told.saturation),
+        overwrite: total.overwrite.saturating_sub(told.overwrite),
+        left_shift: total.left_shift.saturating_sub(told.left_shift),
+        flushed_to_zero: total.flushed_to_zero.saturating_sub(told.flushed_to_zero),
+        lost_bits: total.lost_bits.saturating_sub(told.lost_bits),
     }
 }
 

@@ -42,7 +42,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::view::{accumulator_causes, accumulator_label, causes_met, data_path, tensor_name, worker_state};
+use super::view::{
+    OTHER_TENSORS, accumulator_causes, accumulator_label, causes_met, data_path, tensor_name, worker_state,
+};
 
 /// Label names and values of one sample.
 type Labels = Vec<(&'static str, String)>;
@@ -291,12 +293,14 @@ fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> R
     gauges(encoder, "fanin_job_tensor_elements", help, None, &tensors)
 }
 
-/// Names may meet: two keys whose names were cut, or that no rank has named. A series must not be there twice.
+/// Names may meet, of two keys whose names were cut: a series must not be there twice. What no rank has named goes to the others, so that a job has
+/// no more series than names are kept of it, and none that is called by a number until its name comes.
 fn tensor_samples(job: &JobStatus) -> Vec<(Labels, f64)> {
     let mut sums: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
     for tensor in &job.tensors {
+        let name = if tensor.name.is_empty() { OTHER_TENSORS.into() } else { tensor_name(tensor) };
         for (cause, count) in causes_met(&tensor.counters.unwrap_or_default()) {
-            *sums.entry((tensor_name(tensor), cause)).or_default() += count;
+            *sums.entry((name.clone(), cause)).or_default() += count;
         }
     }
     let labels = |(tensor, cause): (String, &'static str)| {
@@ -358,3 +362,6 @@ fn family<M: EncodeMetric>(
 fn encode_sample<M: EncodeMetric>(metric: &mut MetricEncoder<'_>, labels: &Labels, value: &M) -> Result<(), Error> {
     value.encode(metric.encode_family(labels)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -238,10 +238,13 @@ pub(super) fn accumulator_label(job: &JobStatus) -> &'static str {
     Accumulator::from_code(job.accumulator).map_or("unknown", Accumulator::label)
 }
 
+/// What all tensors are called together that are not told apart.
+pub(super) const OTHER_TENSORS: &str = "other tensors";
+
 /// What people call a tensor.
 pub(super) fn tensor_name(tensor: &TensorCounters) -> String {
     match tensor.key {
-        None => "other tensors".into(),
+        None => OTHER_TENSORS.into(),
         Some(key) if tensor.name.is_empty() => format!("tensor {key:#06x}"),
         Some(_) => tensor.name.clone(),
     }

@@ -4,12 +4,13 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
+use core::ops::Range;
 
 use super::Server;
 use crate::switchml::Contributed;
 use crate::time::{Span, Time};
 
-/// Collectives of which it is remembered who is late: a lane's window hardly ever holds more.
+/// Collectives of which it is remembered who is late: a lane's window hardly ever holds more. Of more, the oldest are forgotten, and waited for.
 const COLLECTIVES_MAX: usize = 16;
 
 /// What a server does about workers that are late for a sum of floats. Whatever else a chunk carries waits for all.
@@ -31,10 +32,41 @@ pub struct Stragglers {
 pub(super) struct Late {
     /// When chunks are due to be completed in part, in order of time.
     due: VecDeque<(Time, u32)>,
-    /// By collective's tag: who was late for a chunk of it.
-    by_collective: VecDeque<(u32, Contributed)>,
+    /// Who was late for a chunk of a collective.
+    by_collective: VecDeque<LateFor>,
     /// By rank: one more than the latest chunk that it has sent.
     heard: Vec<u32>,
+}
+
+/// Who is late for a collective, and where it lies in the stream: a later one may have the same tag.
+#[derive(Clone, Debug, Hash)]
+struct LateFor {
+    tag: u32,
+    /// A chunk of it.
+    chunk_index: u32,
+    /// The nearest chunks known on either side that are of other collectives, counted from that one.
+    others: Range<i32>,
+    late: Contributed,
+}
+
+impl LateFor {
+    fn offset(&self, chunk_index: u32) -> i32 {
+        chunk_index.wrapping_sub(self.chunk_index) as i32
+    }
+
+    fn has(&self, tag: u32, chunk_index: u32) -> bool {
+        let offset = self.offset(chunk_index);
+        self.tag == tag && self.others.start < offset && offset < self.others.end
+    }
+
+    /// There is a chunk of this tag.
+    fn see(&mut self, tag: u32, chunk_index: u32) {
+        match self.offset(chunk_index) {
+            _ if self.tag == tag => {}
+            offset if offset < 0 => self.others.start = self.others.start.max(offset),
+            offset => self.others.end = self.others.end.min(offset),
+        }
+    }
 }
 
 impl Late {
@@ -59,20 +91,37 @@ impl Late {
         }
     }
 
-    fn of_collective(&self, tag: u32) -> Contributed {
-        self.by_collective.iter().find(|(known, _)| *known == tag).map(|(_, late)| *late).unwrap_or_default()
+    fn of_collective(&self, tag: u32, chunk_index: u32) -> Contributed {
+        let found = self.by_collective.iter().find(|known| known.has(tag, chunk_index));
+        found.map(|known| known.late).unwrap_or_default()
     }
 
-    fn add_to_collective(&mut self, tag: u32, late: &Contributed) {
-        match self.by_collective.iter_mut().find(|(known, _)| *known == tag) {
-            Some((_, known)) => known.insert_all(late),
-            None => {
-                if self.by_collective.len() == COLLECTIVES_MAX {
-                    self.by_collective.pop_front();
-                }
-                self.by_collective.push_back((tag, *late));
-            }
+    /// `chunks` are all that the server has, by index and tag.
+    fn add_to_collective(
+        &mut self,
+        (tag, chunk_index): (u32, u32),
+        late: &Contributed,
+        chunks: impl Iterator<Item = (u32, u32)>,
+    ) {
+        if let Some(known) = self.by_collective.iter_mut().find(|known| known.has(tag, chunk_index)) {
+            return known.late.insert_all(late);
         }
+        if self.by_collective.len() == COLLECTIVES_MAX {
+            self.by_collective.pop_front();
+        }
+        let mut new = LateFor { tag, chunk_index, others: i32::MIN..i32::MAX, late: *late };
+        chunks.for_each(|(index, tag)| new.see(tag, index));
+        self.by_collective.push_back(new);
+    }
+
+    /// A chunk begins. Collectives whose places all have a new use by now are over.
+    fn see(&mut self, tag: u32, chunk_index: u32, chunks_kept: usize) {
+        for known in &mut self.by_collective {
+            known.see(tag, chunk_index);
+        }
+        let kept = i64::try_from(chunks_kept).unwrap_or(i64::MAX);
+        self.by_collective
+            .retain(|known| i64::from(known.offset(chunk_index)) < i64::from(known.others.end).saturating_add(kept));
     }
 }
 
@@ -95,7 +144,8 @@ impl Server {
             if stragglers.rest_of_collective {
                 let (tag, mut late) = (chunk.collective_tag, Contributed::default());
                 chunk.contributed.missing(self.config.tree.worker_count()).for_each(|rank| late.insert(rank));
-                self.late.add_to_collective(tag, &late);
+                let known = self.chunks.iter().map(|chunk| (chunk.chunk_index, chunk.collective_tag));
+                self.late.add_to_collective((tag, chunk_index), &late, known);
             }
             self.finish(now, place);
         }
@@ -104,6 +154,13 @@ impl Server {
     /// When `handle_timeout` may have something to do.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.late.due.front().map(|(due, _)| *due)
+    }
+
+    /// A chunk has begun.
+    pub(super) fn begin_watch(&mut self, now: Time, chunk_index: u32) {
+        let tag = self.chunks[self.place(chunk_index)].collective_tag;
+        self.late.see(tag, chunk_index, self.chunks.len());
+        self.watch(now, chunk_index);
     }
 
     /// Looks at a chunk again when those who are late for it have had their time.
@@ -145,7 +202,7 @@ impl Server {
         let Some(stragglers) = self.config.stragglers.filter(|stragglers| stragglers.rest_of_collective) else {
             return false;
         };
-        let mut known = self.late.of_collective(chunk.collective_tag);
+        let mut known = self.late.of_collective(chunk.collective_tag, chunk.chunk_index);
         known.insert_all(&chunk.contributed);
         known.insert_all(tree.lost());
         known.count() == tree.worker_count() && self.suffices(place, &stragglers)

@@ -293,7 +293,7 @@ impl Server {
             return Err(DropReason::AwaitingOthers);
         }
         self.chunks[place].begin(header);
-        self.watch(now, header.chunk_index);
+        self.begin_watch(now, header.chunk_index);
         Ok(())
     }
 

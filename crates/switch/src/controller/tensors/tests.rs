@@ -25,6 +25,13 @@ fn the_worst_come_first_and_all_is_told() {
 }
 
 #[test]
+fn rows_that_are_ahead_of_the_counts_leave_nothing_over() {
+    let found = entries(&counters(&[(1, 6, 900)], (5, 907)));
+    let other = found.last().and_then(|entry| entry.counters).map(|counts| (counts.overwrite, counts.lost_bits));
+    assert_eq!((found.len(), other), (2, Some((0, 7))));
+}
+
+#[test]
 fn what_has_no_row_is_told_together() {
     let tensors: Vec<_> = (0..100).map(|key| (key, 1, u64::from(key))).collect();
     let found = entries(&counters(&tensors, (1_000, 10_000)));
