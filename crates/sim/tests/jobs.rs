@@ -246,6 +246,20 @@ fn atp_takes_as_long_as_a_passage_where_nothing_collides() {
 }
 
 /// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
+/// Two racks' partial sums meet on one cable of a spine, which is no program's: only its queue can tell ranks (ATP §3.7).
+#[test]
+fn atp_heeds_the_marks_of_switches_without_a_program() {
+    let text = "duration_ms = 40\n[topology]\nshape = 'leaf-spine'\nleaves = 4\nspines = 1\nhosts_per_leaf = 5\n\
+                [[job]]\nbytes = 2_000_000\ncompute_ms = 0.1\nworkers = 12\nscheme = 'atp'";
+    for mtu_bytes in [1500, 9000] {
+        let outcome = run_on(&format!("{text}\n[transport]\nmtu_bytes = {mtu_bytes}"), 1);
+        let lost: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();
+        let resent = outcome.endpoints.resent;
+        let marked: u64 = outcome.links.iter().map(|link| link.counters.marked).sum();
+        assert!((lost, resent) == (0, 0) && marked > 100, "{mtu_bytes}: {lost} {resent} {marked}");
+    }
+}
+
 #[test]
 fn with_few_slots_atps_server_sums_the_rest() {
     let text = |slots: u32| {
