@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Link rates of the servers.
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = parse_rate, default_value = "10gbit,25gbit,100gbit")]
     rate: Vec<u64>,
-    /// Servers that sum; without, as many as in the profile.
+    /// Servers that sum; without, as many as in the profile, if these are two at least.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=4096))]
     workers: Option<u32>,
     /// How many times as fast the machines compute as those of the profile.
@@ -93,7 +93,8 @@ struct Limit {
 
 /// Answers.
 pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
-    let advice: Vec<Advice> = profiles(arguments)?.iter().map(|profile| advise(arguments, profile)).collect();
+    let advice = profiles(arguments)?.into_iter().map(|profile| advise(arguments, &profile));
+    let advice = advice.collect::<anyhow::Result<Vec<_>>>()?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&advice)?);
     } else {
@@ -127,9 +128,22 @@ fn profiles(arguments: &Arguments) -> anyhow::Result<Vec<Profile>> {
     arguments.model.iter().map(known).collect()
 }
 
-fn advise(arguments: &Arguments, profile: &Profile) -> Advice {
-    let recorded = u32::try_from(profile.world_size).unwrap_or(u32::MAX).max(2);
-    let workers = arguments.workers.unwrap_or(recorded);
+/// Servers that sum.
+fn workers(arguments: &Arguments, profile: &Profile) -> anyhow::Result<u32> {
+    match (arguments.workers, profile.world_size) {
+        (Some(workers), _) => Ok(workers),
+        (None, 0 | 1) => bail!(
+            "the step of {} was recorded with {} ranks, which sum nothing over a network: say with --workers N how many servers \
+             are to sum",
+            profile.model,
+            profile.world_size
+        ),
+        (None, recorded) => Ok(u32::try_from(recorded).unwrap_or(u32::MAX)),
+    }
+}
+
+fn advise(arguments: &Arguments, profile: &Profile) -> anyhow::Result<Advice> {
+    let workers = workers(arguments, profile)?;
     // A model of the table has evenly cut gradients in place of buckets, which would pay latencies that no run has.
     let latency_seconds = if is_of_table(profile) { 0.0 } else { arguments.latency_us / 1e6 };
     let question =
@@ -146,7 +160,7 @@ fn advise(arguments: &Arguments, profile: &Profile) -> Advice {
         let (rate_bps, rate_16_bit_bps) = (up_to(WIDE, profile.element_bytes), up_to(HALF, 2));
         Limit { compute_speedup: *compute_speedup, rate_bps, rate_16_bit_bps }
     };
-    Advice {
+    Ok(Advice {
         model: profile.model.clone(),
         recorded_steps: profile.steps,
         buckets: profile.buckets.len(),
@@ -155,7 +169,7 @@ fn advise(arguments: &Arguments, profile: &Profile) -> Advice {
         workers,
         cases,
         limits: arguments.compute_speedup.iter().map(limit).collect(),
-    }
+    })
 }
 
 /// Nothing was recorded.
@@ -289,6 +303,23 @@ mod tests {
         );
         assert!(limit(None, None).ends_with("do without it."));
         assert!(limit(Some(1e13), Some(1e13)).ends_with("of any rate."));
+    }
+
+    #[test]
+    fn a_step_of_one_rank_does_not_say_how_many_servers_sum() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            arguments: Arguments,
+        }
+        let arguments = |more: &[&str]| <Line as clap::Parser>::parse_from([&["fanin"], more].concat()).arguments;
+        let profile = |ranks| Profile::new("mine", ranks, Vec::new(), 0.1);
+        for ranks in [0, 1] {
+            let error = workers(&arguments(&[]), &profile(ranks)).unwrap_err().to_string();
+            assert!(error.contains("--workers N") && error.contains(&format!("{ranks} ranks")), "{error}");
+            assert_eq!(workers(&arguments(&["--workers", "8"]), &profile(ranks)).unwrap(), 8);
+        }
+        assert_eq!(workers(&arguments(&[]), &profile(3)).unwrap(), 3);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
+use fanin_lab::findings::quoted;
 use fanin_lab::numerics::{Accumulator, Comparison, Entry, ParameterErrors, Question, compare, parse_format};
 use fanin_lab::recording::Recording;
 use serde::Serialize;
@@ -167,8 +168,7 @@ fn write_files(comparison: &Comparison, folder: &Path) -> anyhow::Result<()> {
 /// Values with a line of names; a name with a comma or a quote is quoted.
 fn csv<T: Serialize>(lines: &[T]) -> anyhow::Result<String> {
     let cell = |value: &Value| match value {
-        Value::String(text) if text.contains([',', '"']) => format!("\"{}\"", text.replace('"', "\"\"")),
-        Value::String(text) => text.clone(),
+        Value::String(text) => quoted(text),
         Value::Null => String::new(),
         number => number.to_string(),
     };

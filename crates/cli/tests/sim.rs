@@ -51,6 +51,8 @@ fn files_have_a_line_for_each_flow_and_link() {
         row.as_ref().is_some_and(|row| row.contains(" 0 ") && !row.contains(" ms ")),
         "no iteration, no time: {row:?}"
     );
+    let unended = std::fs::read_to_string(folder.join("unended.csv")).unwrap();
+    assert!(!unended.contains("9223372036854775807"), "{unended}");
     let hosts = std::fs::read_to_string(folder.join("hosts.csv")).unwrap();
     assert!(hosts.lines().eq(["host,name,switch", "0,h0,old0"].into_iter().chain(hosts.lines().skip(2))), "{hosts}");
     assert!(hosts.lines().count() == 1 + 36 && hosts.ends_with("\n35,h35,storage\n"), "{hosts}");

@@ -78,17 +78,35 @@ pub struct Findings {
     pub hops: u64,
 }
 
+/// A cell of comma-separated values, in quotes where it has to be (RFC 4180).
+pub fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+}
+
 impl Sheet {
     /// The sheet as comma-separated values, with a line of names.
     pub fn to_csv(&self) -> String {
         let line = |row: &Vec<f64>| row.iter().map(|value| format!("{value}")).collect::<Vec<_>>().join(",");
         let rows: String = self.rows.iter().map(|row| line(row) + "\n").collect();
-        format!("{}\n{rows}", self.columns.join(","))
+        let names: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
+        format!("{}\n{rows}", names.join(","))
     }
 
     /// A line for each column but the first, over the first.
     pub fn lines(&self) -> Vec<(String, Vec<(f64, f64)>)> {
         let column = |place: usize| self.rows.iter().map(|row| (row[0], row[place])).collect();
         (1..self.columns.len()).map(|place| (self.columns[place].clone(), column(place))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_commas_stay_one_column() {
+        let columns = ["long flows", "PANAMA, ms", "\"both\""].map(String::from).into();
+        let sheet = Sheet { name: "latency".into(), columns, rows: vec![vec![0.0, 1.5, 2.0]] };
+        assert_eq!(sheet.to_csv(), "long flows,\"PANAMA, ms\",\"\"\"both\"\"\"\n0,1.5,2\n");
     }
 }

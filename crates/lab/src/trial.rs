@@ -93,9 +93,9 @@ impl Trial {
         self.means(|one| one.end_ps - one.start_ps)
     }
 
-    /// The same of summing alone.
+    /// The same of summing after all is computed: without `buckets`, all of it.
     pub fn aggregation_ms(&self) -> Vec<Option<f64>> {
-        self.means(|one| one.end_ps - one.communication_ps)
+        self.means(|one| one.end_ps - one.computed_ps)
     }
 
     fn means(&self, part: fn(&Iteration) -> u64) -> Vec<Option<f64>> {

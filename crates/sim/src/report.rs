@@ -19,14 +19,14 @@ pub struct FlowClass {
     pub count: u64,
     /// Flows that had started and not ended, which are in none of the times.
     pub unended: u64,
-    /// Completion times: mean and percentiles, microseconds.
-    pub mean_us: f64,
+    /// Completion times: mean and percentiles, microseconds; nothing where no flow ended.
+    pub mean_us: Option<f64>,
     /// Median.
-    pub p50_us: f64,
+    pub p50_us: Option<f64>,
     /// 95 in 100 are no longer.
-    pub p95_us: f64,
+    pub p95_us: Option<f64>,
     /// 99 in 100 are no longer.
-    pub p99_us: f64,
+    pub p99_us: Option<f64>,
 }
 
 /// One iteration of one job, over all of its ranks.
@@ -38,13 +38,15 @@ pub struct Iteration {
     pub iteration: u32,
     /// When the last rank began: the end of the iteration before.
     pub start_ps: u64,
+    /// When the last rank had its first bucket ready: without `buckets`, when it had computed.
+    pub first_ready_ps: u64,
     /// When the last rank had computed.
-    pub communication_ps: u64,
+    pub computed_ps: u64,
     /// When the last rank had the sum.
     pub end_ps: u64,
 }
 
-/// One job. Iterations that were not over at the end are left out; where none was, times are 0.
+/// One job. Iterations that were not over at the end are left out; where none was, there are no times and no rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct JobReport {
     /// Its name.
@@ -60,15 +62,17 @@ pub struct JobReport {
     /// Iterations that all ranks have come to the end of.
     pub iterations: usize,
     /// Times of iterations: mean and percentiles, milliseconds.
-    pub mean_ms: f64,
+    pub mean_ms: Option<f64>,
     /// Median.
-    pub p50_ms: f64,
+    pub p50_ms: Option<f64>,
     /// 99 in 100 are no longer.
-    pub p99_ms: f64,
-    /// Of the mean, communication.
-    pub communication_ms: f64,
-    /// Gradients by communication time, bits per second.
-    pub reduced_bps: f64,
+    pub p99_ms: Option<f64>,
+    /// Of the mean, what computing does not hide: from the end of computing to the last sum.
+    pub communication_ms: Option<f64>,
+    /// Mean time of summing, hidden or not: from the first bucket that is ready to the last sum.
+    pub summing_ms: Option<f64>,
+    /// Gradients by the time of summing, bits per second.
+    pub reduced_bps: Option<f64>,
 }
 
 /// Iterations that all ranks have come to the end of, by job and number.
@@ -80,7 +84,8 @@ pub fn iterations(outcome: &Outcome, jobs: &[JobInfo]) -> Vec<Iteration> {
             job: records[0].job,
             iteration: records[0].iteration,
             start_ps: last(|record| record.start_ps),
-            communication_ps: last(|record| record.communication_ps),
+            first_ready_ps: last(|record| record.first_ready_ps),
+            computed_ps: last(|record| record.computed_ps),
             end_ps: last(|record| record.end_ps),
         })
     };
@@ -94,9 +99,12 @@ fn job_reports(iterations: &[Iteration], jobs: &[JobInfo]) -> Vec<JobReport> {
         let own: Vec<&Iteration> = iterations.iter().filter(|one| usize::from(one.job) == number).collect();
         let mut times: Vec<u64> = own.iter().map(|one| one.end_ps - one.start_ps).collect();
         times.sort_unstable();
-        let communication_ps: u64 = own.iter().map(|one| one.end_ps - one.communication_ps).sum();
-        let mean = |sum: u64| sum as f64 / times.len().max(1) as f64 / 1e9;
-        let communication_ms = mean(communication_ps);
+        let mean = |part: fn(&Iteration) -> u64| {
+            let sum: u64 = own.iter().map(|one| part(one)).sum();
+            (!own.is_empty()).then(|| sum as f64 / own.len() as f64 / 1e9)
+        };
+        let summing_ms = mean(|one| one.end_ps - one.first_ready_ps);
+        let percentile_ms = |share: f64| percentile(&times, share).map(|ps| ps / 1e9);
         JobReport {
             name: job.name.clone(),
             scheme: job.scheme,
@@ -104,20 +112,21 @@ fn job_reports(iterations: &[Iteration], jobs: &[JobInfo]) -> Vec<JobReport> {
             trees: job.trees,
             bytes: job.bytes,
             iterations: times.len(),
-            mean_ms: mean(times.iter().sum()),
-            p50_ms: percentile(&times, 0.5) / 1e9,
-            p99_ms: percentile(&times, 0.99) / 1e9,
-            communication_ms,
-            reduced_bps: if times.is_empty() { 0.0 } else { job.bytes as f64 * 8e3 / communication_ms.max(1e-9) },
+            mean_ms: mean(|one| one.end_ps - one.start_ps),
+            p50_ms: percentile_ms(0.5),
+            p99_ms: percentile_ms(0.99),
+            communication_ms: mean(|one| one.end_ps - one.computed_ps),
+            summing_ms,
+            reduced_bps: summing_ms.map(|ms| job.bytes as f64 * 8e3 / ms.max(1e-9)),
         }
     };
     jobs.iter().enumerate().map(of_job).collect()
 }
 
-/// Nearest rank: a percentile is a time that was taken. 0 of nothing.
-fn percentile(sorted: &[u64], share: f64) -> f64 {
+/// Nearest rank: a percentile is a time that was taken. Nothing of nothing.
+fn percentile(sorted: &[u64], share: f64) -> Option<f64> {
     let rank = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
-    sorted.get(rank).map_or(0.0, |&time| time as f64)
+    sorted.get(rank).map(|&time| time as f64)
 }
 
 /// All that is worth a table.
@@ -210,13 +219,13 @@ fn class(outcome: &Outcome, low: u64, bytes_max: u64) -> Option<FlowClass> {
     let mut times: Vec<u64> = ended.map(|flow| flow.completion_ps).collect();
     let unended = outcome.unended.iter().filter(|flow| is_in(&flow.so_far)).count() as u64;
     times.sort_unstable();
-    let at = |share: f64| percentile(&times, share) / 1e6;
+    let at = |share: f64| percentile(&times, share).map(|ps| ps / 1e6);
+    let sum = times.iter().fold(0.0, |sum, &time| sum + time as f64);
     (times.len() as u64 + unended > 0).then(|| FlowClass {
         bytes_max,
         count: times.len() as u64,
         unended,
-        // Not `sum`, which begins at -0.
-        mean_us: times.iter().fold(0.0, |sum, &time| sum + time as f64) / times.len().max(1) as f64 / 1e6,
+        mean_us: (!times.is_empty()).then(|| sum / times.len() as f64 / 1e6),
         p50_us: at(0.5),
         p95_us: at(0.95),
         p99_us: at(0.99),
@@ -232,8 +241,8 @@ pub struct Interval {
     pub flows_bps: f64,
     /// Hosts of which any was.
     pub active_hosts: usize,
-    /// Jain's index over these hosts, 1 if all had the same; of none, 1.
-    pub fairness: f64,
+    /// Jain's index over these hosts, 1 if all had the same; nothing of none.
+    pub fairness: Option<f64>,
     /// By job, gradients summed at a rank, bits per second on the average.
     pub jobs_bps: Vec<f64>,
 }
@@ -246,7 +255,8 @@ pub fn intervals(outcome: &Outcome, job_count: usize) -> Vec<Interval> {
     let interval = |place: usize| {
         let carried: Vec<f64> = samples.hosts.iter().map(|host| grown(host, place) as f64 * 8.0 / seconds).collect();
         let active: Vec<f64> = carried.into_iter().filter(|&rate| rate > 0.0).collect();
-        let sum: f64 = active.iter().sum();
+        // Not `sum`, which begins at -0.
+        let sum = active.iter().fold(0.0, |sum, rate| sum + rate);
         let squares: f64 = active.iter().map(|rate| rate * rate).sum();
         let mut jobs = vec![(0.0, 0u32); job_count];
         for rank in &samples.ranks {
@@ -258,7 +268,7 @@ pub fn intervals(outcome: &Outcome, job_count: usize) -> Vec<Interval> {
             end_ps: (place as u64 + 1) * samples.every_ps,
             flows_bps: sum,
             active_hosts: active.len(),
-            fairness: if active.is_empty() { 1.0 } else { sum * sum / (active.len() as f64 * squares) },
+            fairness: (!active.is_empty()).then(|| sum * sum / (active.len() as f64 * squares)),
             jobs_bps: jobs.into_iter().map(|(bps, ranks)| bps / f64::from(ranks.max(1))).collect(),
         }
     };

@@ -1,6 +1,7 @@
 //! Training jobs in a network: times that can be worked out by hand, schemes beside each other, threads that change nothing.
 
 use fanin_sim::engine::{self, Outcome};
+use fanin_sim::report;
 use fanin_sim::scenario::Scenario;
 
 fn run_on(text: &str, threads: usize) -> Outcome {
@@ -245,6 +246,20 @@ fn atp_takes_as_long_as_a_passage_where_nothing_collides() {
 }
 
 /// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
+/// Two racks' partial sums meet on one cable of a spine, which is no program's: only its queue can tell ranks (ATP §3.7).
+#[test]
+fn atp_heeds_the_marks_of_switches_without_a_program() {
+    let text = "duration_ms = 40\n[topology]\nshape = 'leaf-spine'\nleaves = 4\nspines = 1\nhosts_per_leaf = 5\n\
+                [[job]]\nbytes = 2_000_000\ncompute_ms = 0.1\nworkers = 12\nscheme = 'atp'";
+    for mtu_bytes in [1500, 9000] {
+        let outcome = run_on(&format!("{text}\n[transport]\nmtu_bytes = {mtu_bytes}"), 1);
+        let lost: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();
+        let resent = outcome.endpoints.resent;
+        let marked: u64 = outcome.links.iter().map(|link| link.counters.marked).sum();
+        assert!((lost, resent) == (0, 0) && marked > 100, "{mtu_bytes}: {lost} {resent} {marked}");
+    }
+}
+
 #[test]
 fn with_few_slots_atps_server_sums_the_rest() {
     let text = |slots: u32| {
@@ -275,6 +290,44 @@ fn samples_tell_how_far_ranks_were() {
     }
 }
 
+/// An iteration without packets is not summed in one moment: never faster than the links it would take.
+#[test]
+fn an_ideal_job_is_never_faster_than_the_links() {
+    let text = star("ideal", "").replace("duration_ms = 100", "duration_ms = 20\nsamples = 400");
+    let outcome = run_on(&text, 1);
+    let intervals = report::intervals(&outcome, 1);
+    let fastest = intervals.iter().map(|interval| interval.jobs_bps[0]).fold(0.0, f64::max);
+    assert!((9.0e9..1e10).contains(&fastest), "{fastest} bit/s on links of 10 Gbit/s");
+    assert!(intervals.iter().all(|interval| interval.flows_bps.is_sign_positive() && interval.fairness.is_none()));
+    assert_eq!(outcome.samples.ranks[0].summed.last(), Some(&(3 * 4_000_000)));
+}
+
+/// The rate is that of summing as a whole, whatever of it computing hides.
+#[test]
+fn a_job_reduces_no_faster_than_its_links() {
+    for scheme in ["ideal", "ring", "switchml", "panama"] {
+        let told = |more: &str| {
+            let text = star(scheme, more).replace("compute_ms = 2.0", "compute_ms = 10.0");
+            let scenario = Scenario::parse(&text).unwrap();
+            let jobs = scenario.plan().unwrap().jobs;
+            report::Report::new(&run_on(&text, 1), &jobs, 100_000_000_000).jobs[0].clone()
+        };
+        let (whole, hidden) = (told(""), told("buckets = 5"));
+        assert_eq!(whole.communication_ms, whole.summing_ms, "{scheme}: one bucket hides nothing");
+        let (exposed, summing) = (hidden.communication_ms.unwrap(), hidden.summing_ms.unwrap());
+        assert!(exposed < 0.5 * summing, "{scheme}: {exposed} of {summing} ms");
+        let reduced = hidden.reduced_bps.unwrap();
+        assert!(
+            (reduced - 3.2e10 / summing).abs() < 1e4 && reduced < 1e10,
+            "{scheme}: {reduced} bit/s in {summing} ms"
+        );
+    }
+    let text = star("ring", "").replace("duration_ms = 100", "duration_ms = 1");
+    let jobs = Scenario::parse(&text).unwrap().plan().unwrap().jobs;
+    let none = report::Report::new(&run_on(&text, 1), &jobs, 1_000_000_000).jobs[0].clone();
+    assert_eq!((none.iterations, none.mean_ms, none.reduced_bps), (0, None, None), "what has not ended has no time");
+}
+
 #[test]
 fn jobs_that_cannot_be_say_why() {
     let good = star("switchml", "");
@@ -283,6 +336,12 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("bytes = 4000000\n", ""), "model"),
         (good.replace("bytes = 4000000\n", "model = 'vgg61'\n"), "vgg16"),
         (good.replace("workers = 8", "workers = 9"), "8 hosts are left"),
+        (good.replace("scheme", "name = 'flows'\nscheme"), "flows"),
+        (
+            good.replace("workers = 8", "name = 'a'\nworkers = 2")
+                + "\n[[job]]\nbytes = 8\ncompute_ms = 0.0\nworkers = 2\nscheme = 'ring'\nname = 'a'",
+            "called \"a\"",
+        ),
         (good.replace("workers = 8", "workers = 1"), "from 2"),
         (good.replace("workers = 8", "workers = 2\nplacement = [1, 1]"), "twice"),
         (good.replace("workers = 8", "workers = 2\nplacement = [1, 9]"), "host 9"),

@@ -56,7 +56,7 @@ pub struct PaperArguments<N: Paper> {
     /// Seconds in place of minutes: shows that everything works; its numbers mean little.
     #[arg(long)]
     quick: bool,
-    /// The paper's size where the built-in parameters are smaller: PANAMA's Fig. 8, with 1,024 servers. It takes hours.
+    /// The paper's size where the built-in parameters are smaller: PANAMA's Fig. 8, with 1,024 servers. It takes an hour or two of processor time.
     #[arg(long, conflicts_with_all = ["quick", "config"])]
     full: bool,
     /// Recorded gradients (`fanin.record`): a folder, or a file. Experiments on gradients run on them as well. May be given

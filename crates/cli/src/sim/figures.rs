@@ -59,8 +59,9 @@ fn percentiles(told: &Told) -> Option<Figure> {
     let classes = report.classes.split_last()?.1.iter().filter(|class| class.count > 0);
     let classes: Vec<_> = classes.collect();
     let groups = classes.iter().map(|class| super::class_name(class)).collect();
-    let series = |name: &str, part: fn(&report::FlowClass) -> f64| {
-        let points = classes.iter().enumerate().map(|(place, class)| (place as f64, part(class) / 1000.0)).collect();
+    let series = |name: &str, part: fn(&report::FlowClass) -> Option<f64>| {
+        let point = |(place, class): (usize, &&report::FlowClass)| Some((place as f64, part(class)? / 1000.0));
+        let points = classes.iter().enumerate().filter_map(point).collect();
         Series { name: name.into(), points }
     };
     (!classes.is_empty()).then(|| Figure {
@@ -93,7 +94,8 @@ fn throughput(told: &Told, intervals: &[Interval]) -> Option<Figure> {
 
 fn fairness(intervals: &[Interval]) -> Option<Figure> {
     let shared = intervals.iter().filter(|interval| interval.active_hosts > 1);
-    let points: Vec<_> = shared.map(|interval| (interval.end_ps as f64 / 1e9, interval.fairness)).collect();
+    let points: Vec<_> =
+        shared.filter_map(|interval| Some((interval.end_ps as f64 / 1e9, interval.fairness?))).collect();
     (points.len() > 1).then(|| Figure {
         title: "Fairness among hosts that send flows".into(),
         x_label: "time, ms".into(),

@@ -83,7 +83,8 @@ impl Told<'_> {
         Table::new("unended")
             .integers("source", flows().map(|flow| flow.source.into()))
             .integers("destination", flows().map(|flow| flow.destination.into()))
-            .integers("bytes", flows().map(|flow| flow.bytes))
+            // A flow without end has no length.
+            .integers_where_known("bytes", flows().map(|flow| (flow.bytes != u64::MAX).then_some(flow.bytes)))
             .integers("start_ps", flows().map(|flow| flow.start_ps))
             .integers("acknowledged_bytes", all.iter().map(|flow| flow.acknowledged_bytes))
     }
@@ -125,7 +126,8 @@ impl Told<'_> {
             .integers("job", iterations().map(|one| one.job as u64))
             .integers("iteration", iterations().map(|one| one.iteration as u64))
             .integers("start_ps", iterations().map(|one| one.start_ps))
-            .integers("communication_ps", iterations().map(|one| one.communication_ps))
+            .integers("first_ready_ps", iterations().map(|one| one.first_ready_ps))
+            .integers("computed_ps", iterations().map(|one| one.computed_ps))
             .integers("end_ps", iterations().map(|one| one.end_ps))
     }
 
@@ -135,7 +137,7 @@ impl Told<'_> {
             .integers("end_ps", all().map(|interval| interval.end_ps))
             .reals("flows_bps", 0, all().map(|interval| interval.flows_bps))
             .integers("active_hosts", all().map(|interval| interval.active_hosts as u64))
-            .reals("fairness", 4, all().map(|interval| interval.fairness));
+            .reals_where_known("fairness", 4, all().map(|interval| interval.fairness));
         let with = |table: Table, (place, job): (usize, &JobInfo)| {
             table.reals(&format!("{}_bps", job.name), 0, all().map(|interval| interval.jobs_bps[place]))
         };

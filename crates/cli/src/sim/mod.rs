@@ -197,15 +197,15 @@ fn print(run: &Run) {
     }
     println!("{} hosts, {} switches, {} ms simulated, seed {}", run.hosts, run.switches, run.duration_ms, run.seed);
     if !report.classes.is_empty() {
-        let mut shown = table(&["flows", "ended", "going on", "mean", "p50", "p95", "p99"], 1);
+        let mut rows = table(&["flows", "ended", "going on", "mean", "p50", "p95", "p99"], 1);
         for (place, class) in report.classes.iter().enumerate() {
             let name = if place + 1 == report.classes.len() { "all".into() } else { class_name(class) };
             let times = [class.mean_us, class.p50_us, class.p95_us, class.p99_us];
-            let times = times.map(|us| shown_if(class.count > 0, || show_us(us)));
+            let times = times.map(|us| shown(us, show_us));
             let counts = [class.count.to_string(), class.unended.to_string()];
-            shown.add_row([name].into_iter().chain(counts).chain(times));
+            rows.add_row([name].into_iter().chain(counts).chain(times));
         }
-        println!("{shown}");
+        println!("{rows}");
     }
     print_jobs(report);
     println!(
@@ -238,16 +238,17 @@ fn print_jobs(report: &Report) {
     if report.jobs.is_empty() {
         return;
     }
-    let columns = ["job", "scheme", "ranks", "iterations", "mean", "p99", "communication", "reduced"];
-    let mut shown = table(&columns, 2);
+    let columns = ["job", "scheme", "ranks", "iterations", "mean", "p99", "not hidden", "summing", "reduced"];
+    let mut rows = table(&columns, 2);
     for job in &report.jobs {
-        let times = [job.mean_ms, job.p99_ms, job.communication_ms];
-        let times = times.map(|ms| shown_if(job.iterations > 0, || format!("{ms:.3} ms")));
+        let times = [job.mean_ms, job.p99_ms, job.communication_ms, job.summing_ms];
+        let times = times.map(|ms| shown(ms, |ms| format!("{ms:.3} ms")));
         let counts = [job.workers.to_string(), job.iterations.to_string()];
         let first = [job.name.clone(), job.scheme.to_string()].into_iter().chain(counts);
-        shown.add_row(first.chain(times).chain([format!("{:.2} Gbit/s", job.reduced_bps / 1e9)]));
+        let reduced = shown(job.reduced_bps, |bps| format!("{:.2} Gbit/s", bps / 1e9));
+        rows.add_row(first.chain(times).chain([reduced]));
     }
-    println!("{shown}");
+    println!("{rows}");
     if report.sums > 0 {
         let found = match report.partial_sums {
             0 => "all exact".into(),
@@ -269,8 +270,8 @@ fn class_name(class: &FlowClass) -> String {
 }
 
 /// What never came to an end has no time.
-fn shown_if(is_known: bool, show: impl Fn() -> String) -> String {
-    if is_known { show() } else { "-".into() }
+fn shown(known: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    known.map_or_else(|| "-".into(), show)
 }
 
 fn show_us(us: f64) -> String {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
+use fanin_lab::findings::quoted;
 use fanin_lab::kept::{Kept, program_file};
 use fanin_sim::scenario::Scenario;
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,7 @@ struct Figures {
     jobs_without_iteration: usize,
     /// Over jobs that came to the end of an iteration, each with its own mean; nothing if none did.
     iteration_mean_ms: Option<f64>,
-    /// The same of summing alone.
+    /// The same of the part of summing that computing does not hide.
     communication_mean_ms: Option<f64>,
     marked: u64,
     dropped: u64,
@@ -95,6 +96,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<i32> {
         .with_context(|| format!("cannot read {}", arguments.file.display()))?;
     let context = || arguments.file.display().to_string();
     let sets = arguments.sets.iter().map(|set| Set::parse(set)).collect::<anyhow::Result<Vec<_>>>()?;
+    check_columns(&sets, arguments.seeds)?;
     let kept = Kept::open(&arguments.out.join("runs"))?;
     let tasks = tasks(&text, &sets, arguments.seeds, &kept).with_context(context)?;
     if let Some(name) = &arguments.run {
@@ -163,6 +165,18 @@ impl Set {
         ensure!(!key.is_empty() && values.iter().all(|value| !value.is_empty()), "--set {text}: a key and values");
         Ok(Set { key: key.trim().into(), values })
     }
+}
+
+/// Each key is a column of sweep.csv, beside those that it has anyway.
+fn check_columns(sets: &[Set], seeds: u32) -> anyhow::Result<()> {
+    for (place, Set { key, .. }) in sets.iter().enumerate() {
+        ensure!(
+            sets[..place].iter().all(|other| other.key != *key),
+            "--set {key}: twice; give all values after one --set"
+        );
+        ensure!(key != "seed" || seeds == 1, "--set seed and --seeds: give one of them");
+    }
+    Ok(())
 }
 
 /// At commas that are not within brackets or quotes.
@@ -289,19 +303,19 @@ fn run_one(task: &Task, kept: &Kept) -> anyhow::Result<()> {
 impl Figures {
     fn new(run: &Run) -> Figures {
         let report = &run.report;
-        let all = report.classes.last().filter(|class| class.count > 0);
-        let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES && class.count > 0);
+        let all = report.classes.last();
+        let short = report.classes.iter().find(|class| class.bytes_max == SHORT_BYTES);
         let done: Vec<_> = report.jobs.iter().filter(|job| job.iterations > 0).collect();
-        let mean = |part: fn(&fanin_sim::report::JobReport) -> f64| {
-            let sum = done.iter().map(|job| part(job)).fold(0.0, |sum, each| sum + each);
+        let mean = |part: fn(&fanin_sim::report::JobReport) -> Option<f64>| {
+            let sum = done.iter().filter_map(|job| part(job)).fold(0.0, |sum, each| sum + each);
             (!done.is_empty()).then(|| sum / done.len() as f64)
         };
         Figures {
             flows_completed: report.flows_completed,
-            fct_mean_us: all.map(|class| class.mean_us),
-            fct_p50_us: all.map(|class| class.p50_us),
-            fct_p99_us: all.map(|class| class.p99_us),
-            short_fct_p99_us: short.map(|class| class.p99_us),
+            fct_mean_us: all.and_then(|class| class.mean_us),
+            fct_p50_us: all.and_then(|class| class.p50_us),
+            fct_p99_us: all.and_then(|class| class.p99_us),
+            short_fct_p99_us: short.and_then(|class| class.p99_us),
             goodput_bps: report.goodput_bps,
             iterations: report.jobs.iter().map(|job| job.iterations).sum(),
             jobs_without_iteration: report.jobs.len() - done.len(),
@@ -342,12 +356,14 @@ impl Figures {
 }
 
 fn table(tasks: &[Task], keys: &[&str], kept: &Kept) -> anyhow::Result<String> {
-    let names: String = keys.iter().map(|key| format!("{key},")).collect();
+    // A seed that is set has its column anyway: the last one.
+    let is_shown = |key: &&str| *key != "seed";
+    let names: String = keys.iter().filter(|key| is_shown(key)).map(|key| quoted(key) + ",").collect();
     let mut text = format!("{names}seed,{COLUMNS}\n");
     for task in tasks {
         let figures = read(kept, task).ok_or_else(|| anyhow!("{} is gone", kept.file(&task.name).display()))?;
-        let quoted = |value: &String| if value.contains(',') { format!("\"{value}\",") } else { format!("{value},") };
-        let values: String = task.values.iter().map(quoted).collect();
+        let shown = keys.iter().zip(&task.values).filter(|(key, _)| is_shown(key));
+        let values: String = shown.map(|(_, value)| quoted(value) + ",").collect();
         text += &format!("{values}{},{}\n", task.seed, figures.row());
     }
     Ok(text)
@@ -390,6 +406,20 @@ mod tests {
         let names = |tasks: &[&Task]| tasks.iter().map(|task| (task.values[0].clone(), task.seed)).collect::<Vec<_>>();
         let once = [("ring", 1), ("ring", 2), ("switchml", 1), ("switchml", 2)].map(|(way, seed)| (way.into(), seed));
         assert_eq!((tasks.len(), names(&missing(&tasks, &kept))), (6, once.to_vec()));
+        std::fs::remove_dir_all(kept.folder()).unwrap();
+    }
+
+    #[test]
+    fn no_column_is_there_twice() {
+        let kept = kept("columns");
+        let seeds = sets(&["links.queue_kib=64", "seed=3,5"]);
+        let tasks = tasks(TEXT, &seeds, 1, &kept).unwrap();
+        run_all(&tasks.iter().collect::<Vec<_>>(), &kept, 2).unwrap();
+        let text = table(&tasks, &["links.queue_kib", "seed"], &kept).unwrap();
+        let starts: Vec<&str> = text.lines().map(|line| &line[..line.match_indices(',').nth(1).unwrap().0]).collect();
+        assert_eq!(starts, ["links.queue_kib,seed", "64,3", "64,5"]);
+        assert!(check_columns(&seeds, 1).is_ok() && check_columns(&seeds, 2).is_err());
+        assert!(check_columns(&sets(&["links.gbps=1", "links.gbps=2"]), 1).is_err());
         std::fs::remove_dir_all(kept.folder()).unwrap();
     }
 

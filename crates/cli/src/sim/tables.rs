@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use fanin_lab::findings::quoted;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
@@ -31,10 +32,24 @@ pub struct Table {
 }
 
 enum Values {
-    Integers(Vec<i64>),
+    Integers(Cells<i64>),
     /// With so many decimals in CSV.
-    Reals(Vec<f64>, usize),
+    Reals(Cells<f64>, usize),
     Texts(Vec<String>),
+}
+
+/// Some may lack a value where that `is_optional`.
+struct Cells<T> {
+    cells: Vec<Option<T>>,
+    is_optional: bool,
+}
+
+impl<T: Clone> Cells<T> {
+    /// The values that there are, and by row whether it has one, as Parquet has optional columns.
+    fn known(&self) -> (Vec<T>, Option<Vec<i16>>) {
+        let levels = || self.cells.iter().map(|cell| cell.is_some().into()).collect();
+        (self.cells.iter().flatten().cloned().collect(), self.is_optional.then(levels))
+    }
 }
 
 impl Table {
@@ -44,11 +59,23 @@ impl Table {
 
     /// Counts, bytes or picoseconds: an hour of the latter is far below 2^63.
     pub fn integers(self, name: &str, values: impl Iterator<Item = u64>) -> Table {
-        self.with(name, Values::Integers(values.map(|value| i64::try_from(value).unwrap_or(i64::MAX)).collect()))
+        let cells = values.map(|value| Some(integer(value))).collect();
+        self.with(name, Values::Integers(Cells { cells, is_optional: false }))
+    }
+
+    /// The same, empty in CSV and null in Parquet where there is none.
+    pub fn integers_where_known(self, name: &str, values: impl Iterator<Item = Option<u64>>) -> Table {
+        let cells = values.map(|value| value.map(integer)).collect();
+        self.with(name, Values::Integers(Cells { cells, is_optional: true }))
     }
 
     pub fn reals(self, name: &str, decimals: usize, values: impl Iterator<Item = f64>) -> Table {
-        self.with(name, Values::Reals(values.collect(), decimals))
+        self.with(name, Values::Reals(Cells { cells: values.map(Some).collect(), is_optional: false }, decimals))
+    }
+
+    /// The same, empty in CSV and null in Parquet where there is none.
+    pub fn reals_where_known(self, name: &str, decimals: usize, values: impl Iterator<Item = Option<f64>>) -> Table {
+        self.with(name, Values::Reals(Cells { cells: values.collect(), is_optional: true }, decimals))
     }
 
     pub fn texts(self, name: &str, values: impl Iterator<Item = String>) -> Table {
@@ -81,8 +108,10 @@ impl Table {
             for (place, (_, values)) in self.columns.iter().enumerate() {
                 text.push_str(if place > 0 { "," } else { "" });
                 let _ = match values {
-                    Values::Integers(values) => write!(text, "{}", values[row]),
-                    Values::Reals(values, decimals) => write!(text, "{:.*}", decimals, values[row]),
+                    Values::Integers(values) => values.cells[row].map_or(Ok(()), |value| write!(text, "{value}")),
+                    Values::Reals(values, decimals) => {
+                        values.cells[row].map_or(Ok(()), |value| write!(text, "{value:.decimals$}"))
+                    }
                     Values::Texts(values) => write!(text, "{}", quoted(&values[row])),
                 };
             }
@@ -111,26 +140,33 @@ impl Table {
 impl Values {
     fn len(&self) -> usize {
         match self {
-            Values::Integers(values) => values.len(),
-            Values::Reals(values, _) => values.len(),
+            Values::Integers(values) => values.cells.len(),
+            Values::Reals(values, _) => values.cells.len(),
             Values::Texts(values) => values.len(),
         }
     }
 
     fn field(&self, name: &str) -> Result<Arc<Type>, parquet::errors::ParquetError> {
-        let (physical, logical) = match self {
-            Values::Integers(_) => (Physical::INT64, None),
-            Values::Reals(..) => (Physical::DOUBLE, None),
-            Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        let (physical, logical, is_optional) = match self {
+            Values::Integers(values) => (Physical::INT64, None, values.is_optional),
+            Values::Reals(values, _) => (Physical::DOUBLE, None, values.is_optional),
+            Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String), false),
         };
-        let field = Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED);
+        let repetition = if is_optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        let field = Type::primitive_type_builder(name, physical).with_repetition(repetition);
         field.with_logical_type(logical).build().map(Arc::new)
     }
 
     fn write_to(&self, column: &mut SerializedColumnWriter<'_>) -> Result<usize, parquet::errors::ParquetError> {
         match self {
-            Values::Integers(values) => column.typed::<Int64Type>().write_batch(values, None, None),
-            Values::Reals(values, _) => column.typed::<DoubleType>().write_batch(values, None, None),
+            Values::Integers(values) => {
+                let (known, levels) = values.known();
+                column.typed::<Int64Type>().write_batch(&known, levels.as_deref(), None)
+            }
+            Values::Reals(values, _) => {
+                let (known, levels) = values.known();
+                column.typed::<DoubleType>().write_batch(&known, levels.as_deref(), None)
+            }
             Values::Texts(values) => {
                 let values: Vec<ByteArray> = values.iter().map(|text| text.as_str().into()).collect();
                 column.typed::<ByteArrayType>().write_batch(&values, None, None)
@@ -139,9 +175,8 @@ impl Values {
     }
 }
 
-/// As RFC 4180 has it.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.into() }
+fn integer(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -161,6 +196,28 @@ mod tests {
     fn csv_rounds_and_quotes() {
         let rows = "time_ps,share,name\n3600000000000000,0.33,plain\n0,2.00,\"with, \"\"both\"\"\"\n";
         assert_eq!(table().to_csv(), rows);
+    }
+
+    #[test]
+    fn what_is_not_known_is_empty_or_null() {
+        let table = || {
+            let bytes = [Some(7), None].into_iter();
+            Table::new("gaps").integers_where_known("bytes", bytes).reals_where_known(
+                "share",
+                1,
+                [None, Some(0.5)].into_iter(),
+            )
+        };
+        assert_eq!(table().to_csv(), "bytes,share\n7,\n,0.5\n");
+        let folder = std::env::temp_dir().join(format!("fanin-tables-gaps-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        table().write_to(&folder, Format::Parquet).unwrap();
+        let file = SerializedFileReader::new(File::open(folder.join("gaps.parquet")).unwrap()).unwrap();
+        let fields =
+            |row: Result<parquet::record::Row, _>| row.unwrap().into_columns().into_iter().map(|(_, field)| field);
+        let rows: Vec<Vec<Field>> = file.get_row_iter(None).unwrap().map(|row| fields(row).collect()).collect();
+        assert_eq!(rows, [[Field::Long(7), Field::Null], [Field::Null, Field::Double(0.5)]]);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Outcome {
         });
         let iterations = self.iterations.iter().flat_map(|at| {
             let place = u64::from(at.job) << 48 | u64::from(at.rank) << 32 | u64::from(at.iteration);
-            [place, at.start_ps, at.communication_ps, at.end_ps]
+            [place, at.start_ps, at.computed_ps, at.end_ps]
         });
         let switches = self.switches.iter().filter(|switch| switch.taken + switch.emitted > 0);
         let switches = switches.flat_map(|switch| [switch.taken, switch.emitted, switch.pauses]);
@@ -292,7 +292,7 @@ impl Work<'_> {
     /// Notes how far all are at each time from `sample_ps` to `now_ps` at which that is due; returns the next.
     fn sample(&self, shard: &mut Shard, mut sample_ps: u64, now_ps: u64) -> u64 {
         while sample_ps <= now_ps {
-            shard.sample();
+            shard.sample(sample_ps);
             sample_ps = sample_ps.saturating_add(self.sample_ps);
         }
         sample_ps

@@ -167,9 +167,9 @@ impl Host {
     }
 
     /// Notes how much of its flows was acknowledged, and of its ranks' gradients summed.
-    pub fn sample(&mut self) {
+    pub fn sample(&mut self, now_ps: u64) {
         self.samples.push(self.counters.acknowledged_bytes);
-        self.ranks.iter_mut().for_each(Rank::sample);
+        self.ranks.iter_mut().for_each(|rank| rank.sample(now_ps));
     }
 
     /// What was noted.

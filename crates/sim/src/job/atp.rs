@@ -15,7 +15,9 @@ use fanin_wire::atp::{Header, Kind, LEVEL_COUNT_MAX};
 use fanin_wire::generated::{ATP_FAN_IN_MAX, ATP_HEADER_BYTES};
 use serde::Deserialize;
 
-use super::aggregation::{Arrival, Endpoint, EndpointCounters, Event, Outbox, Program, Transmit, Wire};
+use super::aggregation::{
+    Arrival, DATAGRAM_BYTES_MAX, Endpoint, EndpointCounters, Event, Outbox, Program, Transmit, Wire,
+};
 use super::words::{ELEMENTS, Words, submission};
 
 const TIMEOUT_INITIAL: Span = Span::from_ms(10);
@@ -188,9 +190,21 @@ impl Settings {
 
     fn wire(&self, length: usize) -> Wire {
         let bytes = self.packet_bytes[usize::from(length <= ATP_HEADER_BYTES)];
-        // Programs mark in ATP's own header (§3.7).
-        Wire { bytes, group: self.group, destination: self.server, is_markable: false, is_marked: false }
+        Wire { bytes, group: self.group, destination: self.server, is_markable: true, is_marked: false }
     }
+}
+
+/// Hands over a datagram as ATP's programs read it: where a queue on the way has marked its IP header, its own header is marked, and
+/// so sums and Parameters carry the mark on (§3.7).
+fn with_mark<T>(arrival: &Arrival, take: impl FnOnce(&[u8]) -> T) -> T {
+    let header = arrival.is_marked.then(|| Header::parse(arrival.datagram).ok()).flatten();
+    let Some((mut header, _)) = header else { return take(arrival.datagram) };
+    let mut buffer = [0; DATAGRAM_BYTES_MAX];
+    let datagram = &mut buffer[..arrival.datagram.len()];
+    datagram.copy_from_slice(arrival.datagram);
+    header.flags.ecn = true;
+    header.seal(datagram);
+    take(datagram)
 }
 
 /// One rank's endpoint.
@@ -249,7 +263,7 @@ impl Endpoint for Ranked {
     }
 
     fn handle_packet(&mut self, arrival: &Arrival) {
-        self.worker.handle_packet(arrival.now, arrival.datagram, &mut self.words);
+        with_mark(arrival, |datagram| self.worker.handle_packet(arrival.now, datagram, &mut self.words));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -318,7 +332,7 @@ impl Endpoint for Serving {
     }
 
     fn handle_packet(&mut self, arrival: &Arrival) {
-        self.server.handle_packet(arrival.now, arrival.datagram);
+        with_mark(arrival, |datagram| self.server.handle_packet(arrival.now, datagram));
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -395,11 +409,12 @@ impl Program for Shared {
         if !part.takes(arrival, settings.server) {
             outbox.space()[..arrival.datagram.len()].copy_from_slice(arrival.datagram);
             let length = arrival.datagram.len();
-            return outbox.route(&[arrival.destination], length, &settings.wire(length));
+            let wire = Wire { is_marked: arrival.is_marked, ..settings.wire(length) };
+            return outbox.route(&[arrival.destination], length, &wire);
         }
         let waiting = outbox.waiting_bytes_towards(settings.server, arrival.group);
         let context = Context { now: arrival.now, egress_queue_bytes: waiting.min(u32::MAX.into()) as u32 };
-        match self.switch.process(&context, arrival.datagram, outbox.space()) {
+        match with_mark(arrival, |datagram| self.switch.process(&context, datagram, outbox.space())) {
             Verdict::Drop(_) => {}
             Verdict::Refuse { reason, .. } => {
                 outbox.fail(format!("a datagram of group {} is refused: {reason}", arrival.group));

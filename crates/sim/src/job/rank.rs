@@ -16,8 +16,10 @@ pub struct IterationRecord {
     pub rank: u16,
     /// When it began to compute.
     pub start_ps: u64,
+    /// When the first bucket was ready, and summing began.
+    pub first_ready_ps: u64,
     /// When it had computed, and the last bucket was ready.
-    pub communication_ps: u64,
+    pub computed_ps: u64,
     /// When it had the sum of all ranks.
     pub end_ps: u64,
 }
@@ -74,7 +76,8 @@ pub struct Rank {
     /// On a network of its own, when it will have the sum of the next one.
     ideal_ps: Option<u64>,
     start_ps: u64,
-    communication_ps: u64,
+    first_ready_ps: u64,
+    computed_ps: u64,
     records: Vec<IterationRecord>,
     samples: Vec<u64>,
     failure: Option<String>,
@@ -94,7 +97,8 @@ impl Rank {
             summed: 0,
             ideal_ps: None,
             start_ps: rounds.start_ps,
-            communication_ps: 0,
+            first_ready_ps: 0,
+            computed_ps: 0,
             records: Vec::new(),
             samples: Vec::new(),
             failure: None,
@@ -140,8 +144,11 @@ impl Rank {
 
     /// Another bucket is ready, and may be summed.
     pub fn begin(&mut self, now_ps: u64) {
+        if self.ready == 0 {
+            self.first_ready_ps = now_ps;
+        }
         self.ready += 1;
-        self.communication_ps = now_ps;
+        self.computed_ps = now_ps;
         if self.ideal_ps.is_none() {
             self.go_on_apart(now_ps);
         }
@@ -173,7 +180,8 @@ impl Rank {
             iteration: self.iteration,
             rank: self.rank,
             start_ps: self.start_ps,
-            communication_ps: self.communication_ps,
+            first_ready_ps: self.first_ready_ps,
+            computed_ps: self.computed_ps,
             end_ps: now_ps,
         });
         self.iteration += 1;
@@ -182,20 +190,34 @@ impl Rank {
         self.is_done = self.iteration >= self.rounds.count;
     }
 
-    /// Gradients that it has the sum of, bytes.
-    pub fn summed_bytes(&self) -> u64 {
+    /// Gradients that it has the sum of, bytes. On a network of its own, a bucket's come evenly from its begin to its end.
+    pub fn summed_bytes(&self, now_ps: u64) -> u64 {
         let (parts, of_bucket) = match &self.work {
-            Work::Ideal { .. } => (self.summed_buckets(), 1),
+            Work::Ideal { communication_ps } => {
+                let whole = communication_ps.max(&1);
+                let left = self.ideal_ps.map_or(*whole, |end| end.saturating_sub(now_ps).min(*whole));
+                // A bucket has as many parts as picoseconds.
+                let parts = u128::from(self.summed_buckets()) * u128::from(*whole) + u128::from(whole - left);
+                return self.share_of_gradients(parts, *whole);
+            }
             Work::Ring(ring) => (ring.received, ring.step_count),
             Work::Endpoint { endpoint, .. } => (endpoint.counters().sums, self.rounds.block_count.into()),
         };
-        let each = u128::from(of_bucket) * u128::from(self.bucket_count());
-        (u128::from(parts) * u128::from(self.rounds.bytes) / each.max(1)) as u64
+        self.share_of_gradients(parts.into(), of_bucket)
     }
 
-    /// Notes how many these are.
-    pub fn sample(&mut self) {
-        self.samples.push(self.summed_bytes());
+    /// Bytes of so many parts, of which a bucket has `of_bucket`.
+    fn share_of_gradients(&self, parts: u128, of_bucket: u64) -> u64 {
+        let each = u128::from(of_bucket) * u128::from(self.bucket_count());
+        // Whole iterations apart: picoseconds of hours times bytes are too many for one product.
+        let (iterations, rest) = (parts / each.max(1), parts % each.max(1));
+        let bytes = u128::from(self.rounds.bytes);
+        (iterations * bytes + rest * bytes / each.max(1)) as u64
+    }
+
+    /// Notes how many these are at a time that it has come to.
+    pub fn sample(&mut self, now_ps: u64) {
+        self.samples.push(self.summed_bytes(now_ps));
     }
 
     /// What was noted.

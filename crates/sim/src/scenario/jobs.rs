@@ -1,6 +1,6 @@
 //! Puts the jobs of `[[job]]` sections on a network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -81,6 +81,7 @@ impl<'a> Installer<'a> {
         let mut placer = Placer::new(plan.fabric.host_count);
         let mut seeds = Random::new(seed ^ STREAM);
         let mut group = 0;
+        let mut names = BTreeSet::new();
         // By switch: ATP's programs are shared by jobs, and added when all have been seen.
         let mut shared: BTreeMap<usize, atp::Shared> = BTreeMap::new();
         let mut accelerators = panama::Network::new(&plan.fabric)?;
@@ -100,6 +101,7 @@ impl<'a> Installer<'a> {
                 ensure!(plan.jobs.len() < JOB_COUNT_MAX, "more than {JOB_COUNT_MAX} jobs");
                 let mut drawn = section.draw(plan.jobs.len(), &mut placer, &mut seeds.split()).with_context(context)?;
                 drawn.info.start_ps = arrival_ps.unwrap_or(drawn.info.start_ps);
+                check_name(&drawn.info.name, &mut names).with_context(context)?;
                 if section.scheme == Scheme::Atp {
                     self.add_atp(section, drawn, &mut group, &mut placer, plan, &mut shared).with_context(context)?;
                 } else if section.scheme == Scheme::Panama {
@@ -319,6 +321,13 @@ impl<'a> Installer<'a> {
         let on_link = |payload: u16| (payload + overhead + ethernet).max(self.transport.frame_bytes_min);
         Ok(Packets { count, bytes: [on_link(payload), on_link(0)] })
     }
+}
+
+/// Tables have a column for each job, beside that of all flows.
+fn check_name(name: &str, names: &mut BTreeSet<String>) -> anyhow::Result<()> {
+    ensure!(name != "flows", "name = \"flows\": throughput.csv has a column of this name for flows");
+    ensure!(names.insert(name.into()), "name: two jobs are called \"{name}\": give each a name of its own");
+    Ok(())
 }
 
 fn add_ranks(section: &JobSection, info: JobInfo, block_count: u32, works: Vec<Work>, plan: &mut Plan) {

@@ -137,9 +137,9 @@ fn a_share_is_one_of_the_workers_and_spread_over_racks() {
         let trees = place(number, share, (0..16).collect());
         assert!(trees.iter().all(|tree| tree.iter().sum::<u32>() == count), "{share}: {trees:?}");
     }
-    // Thirteen racks, of which the first and the last have four workers. With 1 % racks wait for one worker each, and the switches
-    // above, with some eight workers behind a port, do without two racks.
-    for (number, share, counts) in [(3, 94, (6, 0)), (4, 88, (12, 0)), (5, 1, (11 * 7 + 2 * 3, 2))] {
+    // Thirteen racks, of which the first and the last have four workers. With 1 % racks wait for one worker each, and of the 12
+    // that may be missing beyond these, one switch above does without a rack of eight.
+    for (number, share, counts) in [(3, 94, (6, 0)), (4, 88, (12, 0)), (5, 1, (11 * 7 + 2 * 3, 1))] {
         let trees = place(number, share, (100..196).collect());
         assert_eq!(trees.len(), 4);
         for tree in &trees {
@@ -161,6 +161,38 @@ fn where_each_rack_has_one_worker_switches_above_go_without() {
     let ports: Vec<u32> =
         switches.iter().filter(|one| without(one)).map(|(_, config)| config.ports.count_ones()).collect();
     assert_eq!(ports, [4, 4], "two of 32 workers, in pods of four racks each");
+}
+
+/// Most workers that can be missing from a sum: at each switch the ports with the most of them.
+fn missing_max(fabric: &Fabric, tree: &TreePlan) -> u32 {
+    // Workers below, and those that may be missing of them; children come first.
+    let mut known: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+    for &(switch, config) in &tree.switches {
+        let child = |port| fabric.neighbour(switch, port).expect("a port with a cable").0;
+        let ports = (0..64).filter(|port| config.ports >> port & 1 == 1).map(child);
+        let mut ports: Vec<(u32, u32)> = ports.map(|child| known.get(&child).copied().unwrap_or((1, 0))).collect();
+        ports.sort_by_key(|&(workers, missing)| Reverse(workers - missing));
+        let without = ports.len() - usize::from(config.quorum);
+        let whole: u32 = ports[..without].iter().map(|port| port.0).sum();
+        let partly: u32 = ports[without..].iter().map(|port| port.1).sum();
+        known.insert(switch, (ports.iter().map(|port| port.0).sum(), whole + partly));
+    }
+    known[&tree.root].1
+}
+
+#[test]
+fn no_more_are_left_out_than_may_be_whichever_ports_are_late() {
+    // A dumbbell: five hosts and, behind a cable, three.
+    let mut cables: Vec<[u32; 2]> = (0..8).map(|host| [host, if host < 5 { 8 } else { 9 }]).collect();
+    cables.push([8, 9]);
+    let fabric = || Fabric::new(8, 2, &cables).expect("a fabric");
+    for share_percent in 1..=100 {
+        let mut controller = Controller::new(fabric(), Policy::PAPER);
+        let plan = controller.place(&Request { share_percent, ..request(0, 0..8) }).expect("trees").clone();
+        let allowed = (8 * (100 - u32::from(share_percent)) + 50) / 100;
+        let most = plan.trees.iter().map(|tree| missing_max(&controller.fabric, tree)).max();
+        assert!(most <= Some(allowed), "{share_percent}: {most:?} of {allowed}");
+    }
 }
 
 #[test]

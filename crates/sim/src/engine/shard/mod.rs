@@ -203,8 +203,8 @@ impl Shard {
     }
 
     /// Notes how far hosts and ranks are.
-    pub fn sample(&mut self) {
-        self.hosts.iter_mut().for_each(|node| node.host.sample());
+    pub fn sample(&mut self, now_ps: u64) {
+        self.hosts.iter_mut().for_each(|node| node.host.sample(now_ps));
     }
 
     /// True if anything is on the way or waits.
