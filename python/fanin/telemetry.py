@@ -24,7 +24,7 @@ _PACKET_COUNTERS = (
     "datagrams_received",
     "losses_injected",
 )
-#: What the switch's accumulator counts, in elements; see docs/guides/accumulators.md.
+#: What the switch's accumulator counts, in additions and read-outs of elements; see docs/guides/accumulators.md.
 _CAUSES = ("overflow", "saturation", "overwrite", "left_shift", "flushed_to_zero", "lost_bits")
 #: Tensors that a record keeps apart, over all its sessions; a switch keeps 32 of each job apart.
 _TENSORS_KEPT = 256
@@ -49,7 +49,7 @@ class Tally:
 
 @dataclass
 class Met:
-    """What the switch's accumulator met, in elements by cause."""
+    """What the switch's accumulator met, in additions and read-outs by cause."""
 
     causes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_CAUSES, 0))
     """In all sums of a group."""
@@ -329,7 +329,7 @@ def _group_lines(group: dict[str, Any]) -> list[str]:
     if accumulators:
         lines.append(f"  accumulator: {', '.join(accumulators)}")
     if met := _words(group.get("causes", {})):
-        lines.append(f"  met by the switch, in elements of all ranks: {met}")
+        lines.append(f"  met by the switch, in additions for all ranks: {met}")
         lines += _tensor_lines(group.get("tensors", {}))
     lines.append(
         f"  packets: {packets['datagrams_sent']} sent ({packets['bytes_sent'] / 1e6:.3f} MB), "

@@ -126,7 +126,7 @@ def test_explain_tells_what_the_switch_has_met(
         assert causes["overflow"] == causes["saturation"] == 0
         # Of the two tensors, the one that lost something is named, and it alone.
         assert group["tensors"] == {name: causes}
-        assert "met by the switch, in elements of all ranks: " in text
+        assert "met by the switch, in additions for all ranks: " in text
         line = next(line for line in text.splitlines() if line.startswith(f"      {name}: "))
         assert "overwrite 100" in line or "flushed to zero 100" in line
         assert "float32 x 64" not in text

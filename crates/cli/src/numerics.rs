@@ -97,7 +97,7 @@ fn print(comparison: &Comparison, by_parameter: bool) {
         let cells = counted(entry).map(|count| count.to_string());
         counts.add_row([entry.accumulator.to_owned()].into_iter().chain(cells));
     }
-    println!("\nElements by cause:\n{counts}");
+    println!("\nAdditions and read-outs by cause (an element counts once for each):\n{counts}");
     if by_parameter {
         println!("\n{}", parameters(&comparison.parameters));
     }

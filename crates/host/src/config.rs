@@ -243,6 +243,27 @@ impl SessionConfig {
         Err(Error::new(ErrorKind::Invalid, problem))
     }
 
+    /// What an accumulator promises too little for, and what helps: another one, or more tolerance.
+    fn too_far(&self, accumulator: Accumulator, promised: f64, tolerance: f64) -> String {
+        let (label, ranks) = (accumulator.label(), self.world_size);
+        let promise = match round_up(promised) {
+            promised if promised.is_finite() => {
+                format!("promises an error of at most {promised:.1e} of a block's largest value for {ranks} ranks")
+            }
+            _ => "promises no largest error".into(),
+        };
+        let least = self.promised(Accumulator::Exact);
+        let advice = if least <= tolerance {
+            "leave the accumulator out to have one chosen".into()
+        } else {
+            let least = round_up(least);
+            format!(
+                "no accumulator keeps that; ask for a tolerance of {least:.1e} or more and leave the accumulator out"
+            )
+        };
+        format!("the accumulator {label} {promise}, and {tolerance:e} is asked for: {advice}")
+    }
+
     fn check_accumulator(&self) -> Result<(), Error> {
         let invalid = |problem: String| Err(Error::new(ErrorKind::Invalid, problem));
         let is_atp = self.algorithm == Algorithm::Atp;
@@ -275,12 +296,7 @@ impl SessionConfig {
             // So that a tolerance that is no number is refused.
             let keeps = promised <= tolerance;
             if !keeps {
-                let (label, promised) = (accumulator.label(), round_up(promised));
-                return invalid(format!(
-                    "the accumulator {label} promises an error of at most {promised:.1e} of a block's largest value for \
-                     {} ranks, and {tolerance:e} is asked for: leave the accumulator out to have one chosen",
-                    self.world_size
-                ));
+                return invalid(self.too_far(accumulator, promised, tolerance));
             }
         }
         if self.atp_scale != Scale::Static && accumulator != Accumulator::StaticFixed {

@@ -56,7 +56,7 @@ impl TensorNames {
     }
 }
 
-/// What the accumulator of the switch has met in a job's sums of floats, in elements of all ranks.
+/// What the accumulator of the switch has met in a job's sums of floats, in additions and read-outs of all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccumulatorCounts {
     /// In all of them.

@@ -461,7 +461,15 @@ fn settings_that_cannot_work_are_refused_with_what_to_do() {
         (SessionConfig { tolerance: Some(f64::NAN), ..base() }, "Ask for a tolerance of"),
         (
             SessionConfig { tolerance: Some(f64::NAN), accumulator: Some(Accumulator::Ieee), ..base() },
-            "leave the accumulator out",
+            "ask for a tolerance of",
+        ),
+        (
+            SessionConfig { tolerance: Some(1e-9), accumulator: Some(Accumulator::Ieee), ..base() },
+            "no accumulator keeps that; ask for a tolerance of",
+        ),
+        (
+            SessionConfig { tolerance: Some(1e-6), accumulator: Some(Accumulator::FpisaA), ..base() },
+            "fpisa-a promises no largest error, and 1e-6 is asked for: leave the accumulator out",
         ),
         (
             SessionConfig { tolerance: Some(1e-6), element_format: fanin_host::ElementFormat::Int8, ..base() },

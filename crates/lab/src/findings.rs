@@ -13,14 +13,21 @@ pub struct Row {
     pub ours: String,
     /// Why they differ, in a sentence; empty where they do not.
     pub remark: String,
-    /// Whether the paper's claim holds here.
-    pub holds: bool,
+    /// Whether the paper's claim holds here; `None` where there is none, or nothing was measured that could break it.
+    pub holds: Option<bool>,
 }
 
 impl Row {
-    /// A row without a remark.
+    /// A row without a remark. Without a number or words of the paper nothing is there to hold.
     pub fn new(quantity: impl Into<String>, paper: impl Into<String>, ours: impl Into<String>, holds: bool) -> Row {
-        Row { quantity: quantity.into(), paper: paper.into(), ours: ours.into(), remark: String::new(), holds }
+        let paper = paper.into();
+        let holds = (!paper.is_empty()).then_some(holds);
+        Row { quantity: quantity.into(), paper, ours: ours.into(), remark: String::new(), holds }
+    }
+
+    /// The same where the paper's words are shown beside ours and nothing is compared.
+    pub fn unjudged(self) -> Row {
+        Row { holds: None, ..self }
     }
 
     /// The same with a remark.
@@ -102,6 +109,12 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_without_a_claim_hold_nothing() {
+        assert_eq!(["3", ""].map(|paper| Row::new("cores", paper, "2", true).holds), [Some(true), None]);
+        assert_eq!(Row::new("cores", "3", "2", false).unjudged().holds, None);
+    }
 
     #[test]
     fn names_with_commas_stay_one_column() {

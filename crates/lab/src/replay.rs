@@ -162,7 +162,7 @@ impl Setting {
             None => (format!("{least} to {most}"), [least - 0.05, most + 0.05]),
         };
         let row = Row::new(quantity, paper, format!("{speedup:.2}"), (from..=until).contains(&speedup));
-        if row.holds { row } else { row.because(IDEAL_RING) }
+        if row.holds == Some(true) { row } else { row.because(IDEAL_RING) }
     }
 
     /// Of all models together.
@@ -173,7 +173,7 @@ impl Setting {
             let (paper, ours) = (self.paper[end], found[end]);
             let row =
                 Row::new(quantity, format!("{paper}"), format!("{ours:.2}"), (ours - paper).abs() <= TOLERANCE * paper);
-            if row.holds { row } else { row.because(IDEAL_RING) }
+            if row.holds == Some(true) { row } else { row.because(IDEAL_RING) }
         })
     }
 
@@ -242,14 +242,14 @@ mod tests {
         // A ring of 4 sends 1.5 times the gradients.
         assert!((0.95..1.1).contains(&speedups[0]) && (1.3..1.6).contains(&speedups[1]), "{speedups:?}");
         // Words that are the wrong way round do not hold, and a ring of 4 is too far from 2.1.
-        let holds: Vec<bool> = findings.rows.iter().map(|row| row.holds).collect();
+        let holds: Vec<bool> = findings.rows.iter().filter_map(|row| row.holds).collect();
         assert_eq!(holds, [false, false, true, false], "{findings:#?}");
         let right = text
             .replace("['SSD']\nmodest", "['DeepLight']\nmodest")
             .replace("not-bound = ['DeepLight']", "not-bound = ['SSD']");
         let options = Options { parameters: Some(right), ..Options::default() };
         let findings = Setting::read("fig4", "", &options).unwrap().run("fig4", "", &quiet()).unwrap();
-        assert!(findings.rows[..3].iter().all(|row| row.holds), "{findings:#?}");
+        assert!(findings.rows[..3].iter().all(|row| row.holds == Some(true)), "{findings:#?}");
         let unknown =
             Options { parameters: Some(text.replace("models = ['SSD'", "models = ['HAL'")), ..Options::default() };
         let error = Setting::read("fig4", "", &unknown).unwrap().run("fig4", "", &quiet()).unwrap_err();

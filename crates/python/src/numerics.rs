@@ -36,13 +36,13 @@ impl Accumulator {
         Ok(PyBytes::new(py, &total.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>()))
     }
 
-    /// Elements by cause.
+    /// Additions and read-outs by cause.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         causes(py, &self.telemetry)
     }
 }
 
-/// Elements by cause.
+/// Additions and read-outs by cause.
 pub fn causes<'py>(py: Python<'py>, telemetry: &Telemetry) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     let Telemetry { overflow, saturation, overwrite, left_shift, flushed_to_zero, lost_bits } = *telemetry;

@@ -217,7 +217,7 @@ impl Session {
         Ok(kinds)
     }
 
-    /// What the switch's accumulator has met in the job, since it was set up last, in elements by cause: in all, and by tensor, the
+    /// What the switch's accumulator has met in the job, since it was set up last, in additions by cause: in all, and by tensor, the
     /// worst first. Both are empty where it counts none.
     fn accumulator_counts<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
         let counts = py.detach(|| self.with(|session| session.accumulator_counts()))?;

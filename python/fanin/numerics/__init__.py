@@ -31,7 +31,7 @@ class Accumulator:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Elements by cause, over all sums so far.
+        """Additions and read-outs by cause, over all sums so far: an element counts once for each.
 
         The causes are overflow, saturation, overwrite, left_shift, flushed_to_zero and lost_bits.
         """

@@ -176,13 +176,15 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if high == 0.0 { (1.0, 2.0) } else { (low * 0.9, (high * 1.1).max(low * 1.5)) }
 }
 
-/// A number for an axis.
+/// A number for an axis: 250, 4.5, 0.015, 1e-10.
 fn short(value: f64) -> String {
+    let without_zeros = |text: String| text.trim_end_matches('0').trim_end_matches('.').to_owned();
     match value.abs() {
         0.0 => "0".into(),
         large if large >= 100.0 || value == value.round() => format!("{value:.0}"),
         middle if middle >= 1.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        small if small >= 1e-3 => without_zeros(format!("{value:.3}")),
+        _ => format!("{value:.1e}").replace(".0e", "e"),
     }
 }
 
@@ -227,5 +229,21 @@ mod tests {
     #[test]
     fn numbers_on_axes_are_short() {
         assert_eq!([0.0, 0.25, 4.0, 12.34, 256.7].map(short), ["0", "0.25", "4", "12.3", "257"]);
+        assert_eq!([0.5, -0.015, 1e-3, 1e-10, -2.5e-7].map(short), ["0.5", "-0.015", "0.001", "1e-10", "-2.5e-7"]);
+    }
+
+    #[test]
+    fn small_numbers_on_axes_can_be_told_apart() {
+        let points = (-12..-2).map(|power| (10f64.powi(power), 10f64.powi(power))).collect();
+        let series = vec![Series { name: "errors".into(), points }];
+        let file = std::env::temp_dir().join(format!("fanin-plot-small-{}.svg", std::process::id()));
+        let shape = Shape::Lines { log_y: true, x_bytes: false };
+        Figure { series, ..figure(shape) }.write(&file).unwrap();
+        let drawing = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let lines: Vec<&str> = drawing.lines().map(str::trim).collect();
+        // Once on each axis.
+        assert_eq!(lines.iter().filter(|line| **line == "1e-10").count(), 2, "{drawing}");
+        assert!(!lines.contains(&"0.00") && !lines.contains(&"0"), "{drawing}");
     }
 }

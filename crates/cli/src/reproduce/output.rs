@@ -57,9 +57,13 @@ impl Run {
     }
 }
 
-/// "yes" or "no".
+/// "yes" or "no", and nothing where there is nothing to hold.
 pub fn holds(row: &Row) -> &'static str {
-    if row.holds { "yes" } else { "no" }
+    match row.holds {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "",
+    }
 }
 
 /// A plot as a drawing.

@@ -11,7 +11,7 @@ use fanin_numeric::fpisa::Fpisa;
 use fanin_numeric::fpisa_a::FpisaA;
 use fanin_numeric::log_table::{Entries, LogTables};
 use fanin_numeric::register_pair::{FloatFormat, Rounding};
-use fanin_numeric::{Telemetry, exact, ieee};
+use fanin_numeric::{Telemetry, block_fixed, exact, ieee, static_fixed};
 
 use super::slots;
 
@@ -247,15 +247,34 @@ impl Summer {
         }
     }
 
-    /// What the accumulator promises for an element; `None` where its promise is about blocks.
-    pub fn certify(&self, contributions: &Contributions) -> Option<Certificate> {
+    /// What the accumulator promises for an element; `block` has the largest magnitude and the largest sum of magnitudes in the
+    /// element's block, which all of it is summed by where one exponent or one saturation decides. `None` where nothing is promised.
+    pub fn certify(&self, contributions: &Contributions, block: &Contributions) -> Option<Certificate> {
         match &self.method {
             Method::Exact => Some(exact::certify(self.format, contributions)),
             Method::Ieee => Some(ieee::certify(self.format, contributions)),
             Method::Fpisa(fpisa) => Some(fpisa.certify(contributions)),
             Method::FpisaA(fpisa_a) => Some(fpisa_a.certify(contributions)),
             Method::LogTables(tables) => Some(tables.certify(contributions)),
+            Method::BlockFixed => {
+                let of_block = Contributions { magnitude_max: block.magnitude_max, ..*contributions };
+                Some(self.rounded(block_fixed::certify(&of_block), contributions))
+            }
+            Method::StaticFixed => {
+                let keeps_format = static_fixed::certify(block).absolute_error.is_finite();
+                keeps_format.then(|| self.rounded(static_fixed::certify(contributions), contributions))
+            }
             _ => None,
         }
+    }
+
+    /// The promise of a float32 for which the format's nearest number is taken.
+    fn rounded(&self, certificate: Certificate, contributions: &Contributions) -> Certificate {
+        if self.format == FloatFormat::Float32 {
+            return certificate;
+        }
+        let magnitude_sum = contributions.magnitude_sum + certificate.absolute_error;
+        let rounding = exact::certify(self.format, &Contributions { magnitude_sum, ..*contributions }).absolute_error;
+        Certificate { absolute_error: certificate.absolute_error + rounding, ..certificate }
     }
 }

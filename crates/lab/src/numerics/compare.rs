@@ -192,6 +192,21 @@ impl StepSums {
             contributions: places.map(|place| contributions(values(place))).collect(),
         }
     }
+
+    /// The largest magnitudes of each block of so many elements; infinite where some contribution is no number, which spoils a block.
+    fn blocks(&self, block_elements: usize) -> Vec<Contributions> {
+        let known: Vec<_> = self.sums.iter().zip(&self.contributions).collect();
+        let largest = |of: Contributions, (sum, own): &(&Option<ExactSum>, &Contributions)| {
+            let spoilt = if sum.is_some() { 0.0 } else { f64::INFINITY };
+            Contributions {
+                worker_count: own.worker_count,
+                magnitude_max: of.magnitude_max.max(own.magnitude_max).max(spoilt),
+                magnitude_sum: of.magnitude_sum.max(own.magnitude_sum).max(spoilt),
+            }
+        };
+        let none = Contributions { worker_count: 0, magnitude_max: 0.0, magnitude_sum: 0.0 };
+        known.chunks(block_elements).map(|block| block.iter().fold(none, largest)).collect()
+    }
 }
 
 fn contributions(values: impl Iterator<Item = f32>) -> Contributions {
@@ -231,11 +246,12 @@ impl Tally {
         tensors.reverse();
         summer.sum(&tensors, &mut backward, &mut Telemetry::default())?;
         self.order_changes += forward.iter().zip(&backward).filter(|(a, b)| a.to_bits() != b.to_bits()).count() as u64;
+        let blocks = sums.blocks(summer.block_elements());
         let mut first = 0;
         for ((_, length), errors) in parameters.iter().zip(&mut self.parameters) {
             let places = first..first + length;
             let known = sums.sums[places.clone()].iter().zip(&sums.contributions[places.clone()]);
-            for ((sum, contributions), result) in known.zip(&forward[places]) {
+            for (place, ((sum, contributions), result)) in places.clone().zip(known.zip(&forward[places])) {
                 let Some(sum) = sum else { continue };
                 let error = sum.error_of(*result);
                 self.absolute.add(error);
@@ -243,7 +259,8 @@ impl Tally {
                 if sum.rounded != 0.0 {
                     self.relative.add(error / sum.rounded);
                 }
-                let bound = summer.certify(contributions).map_or(f64::INFINITY, |known| known.absolute_error);
+                let promised = summer.certify(contributions, &blocks[place / summer.block_elements()]);
+                let bound = promised.map_or(f64::INFINITY, |known| known.absolute_error);
                 if bound.is_finite() {
                     let share = if error == 0.0 { 0.0 } else { error.abs() / bound };
                     self.of_bound = Some(self.of_bound.unwrap_or(0.0).max(share));

@@ -77,6 +77,9 @@ impl Setting {
                      out as NaN here; a switch without that check would answer a wrapped number. fpisa-a-safe shifts by \
                      7 - ceil(log2 workers) at most, which cannot overflow."
                         .to_owned(),
+                    "A row of fpisa-a, of which alone the paper has numbers, holds: errors if those in its range and the smaller ones \
+                     together are above 95 %, causes if both shares are below its, overflow if there is none."
+                        .to_owned(),
                 ],
                 recordings.iter().flat_map(Recording::labelled_notes).collect(),
             ]
@@ -111,7 +114,7 @@ impl Setting {
         let (low, high) = (self.error_low, self.error_high);
         let ours =
             format!("{within:.1} %, {below:.1} % smaller, {above:.1} % larger, {:.1e} at most", distribution.largest);
-        let first = Row::new(format!("{name}: errors from {low:.0e} to {high:.0e}"), paper("above 95 %"), ours, within + below > 95.0)
+        let first = Row::new(format!("{name}: errors from {low:.0e} to {high:.0e}, or smaller"), paper("above 95 %"), ours, within + below > 95.0)
             .because("What is smaller, zero among it, is counted apart; what is larger are overwrites (FPISA-A), and roundings of larger sums.");
         if accumulator == Accumulator::Fpisa {
             return vec![first];

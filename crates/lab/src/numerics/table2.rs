@@ -74,6 +74,10 @@ impl Setting {
              contradicts the table's own 99.89 and 99.87."
                 .to_owned(),
             "Opposite signs need an eighth table, which the paper does not count; pairs that cancel nearly lose most there.".to_owned(),
+            format!(
+                "A row that the paper has holds if both numbers are within {WITHIN_OTHERS} points of its; R2's integers within \
+                 {WITHIN_RANDOM_INTEGERS}, R1's look-ups within {WITHIN_GRADIENT_LOOK_UPS}."
+            ),
         ];
         notes.extend(recordings.iter().flat_map(Recording::labelled_notes));
         Ok(Findings {
@@ -98,14 +102,14 @@ impl Setting {
                 format!("R2, integers with one scale of 2^{}", self.random_scale_log2),
                 (36.79, 62.46),
                 as_integers(pairs, scale),
-                0.5,
+                WITHIN_RANDOM_INTEGERS,
             )
             .because(""),
             Line::new(
                 format!("R2, look-ups, {steps} steps an octave"),
                 (100.0, 99.84),
                 by_look_ups(pairs, &truncated),
-                0.15,
+                WITHIN_OTHERS,
             )
             .because("The paper does not say how its tables round, nor what they do with negative numbers."),
             Line::ours(format!("R2, look-ups, {steps} steps an octave, rounded entries"), by_look_ups(pairs, &rounded)),
@@ -122,7 +126,7 @@ impl Setting {
         let rounded = LogTables::new(self.steps_fine, Entries::Rounded);
         let (bits, steps) = (self.gradient_bits, self.steps_fine);
         lines.push(
-            Line::new(format!("R1, integers of {bits} bits, {name}"), (99.97, 99.89), as_integers(&one_sign, scale), 0.15)
+            Line::new(format!("R1, integers of {bits} bits, {name}"), (99.97, 99.89), as_integers(&one_sign, scale), WITHIN_OTHERS)
                 .because("One scale for all, from the largest value: the fewer values are near it, the less it leaves of the others."),
         );
         lines.push(
@@ -130,7 +134,7 @@ impl Setting {
                 format!("R1, look-ups, {steps} steps, {name}"),
                 (99.92, 99.87),
                 by_look_ups(&one_sign, &truncated),
-                0.08,
+                WITHIN_GRADIENT_LOOK_UPS,
             )
             .because("Pairs of one sign, as the paper's tables cover."),
         );
@@ -211,6 +215,11 @@ fn precision(pairs: &Pairs, sum: impl Fn(f32, f32) -> f64) -> Precision {
         error_largest: errors.last().copied().unwrap_or(f64::NAN),
     }
 }
+
+// Points within which a row holds.
+const WITHIN_RANDOM_INTEGERS: f64 = 0.5;
+const WITHIN_GRADIENT_LOOK_UPS: f64 = 0.08;
+const WITHIN_OTHERS: f64 = 0.15;
 
 /// A line of the table.
 struct Line {

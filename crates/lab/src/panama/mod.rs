@@ -122,7 +122,10 @@ mod tests {
                 }
                 Experiment::Fig10 => {
                     let fixed = &findings.rows[3];
-                    assert!(fixed.quantity.contains("without congestion control") && fixed.holds, "{findings:#?}");
+                    assert!(
+                        fixed.quantity.contains("without congestion control") && fixed.holds == Some(true),
+                        "{findings:#?}"
+                    );
                 }
                 Experiment::Fig8 | Experiment::Fig9 => {}
             }

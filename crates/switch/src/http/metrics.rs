@@ -286,7 +286,7 @@ fn encode_accumulators(encoder: &mut DescriptorEncoder, jobs: &[JobStatus]) -> R
             accumulator_causes(&counts).map(|(cause, count)| (labelled(job, "cause", cause), count))
         })
         .collect();
-    let help = "Elements by what the job's accumulator of floats met";
+    let help = "Additions and read-outs of elements by what the job's accumulator of floats met";
     counters(encoder, "fanin_job_accumulator_elements", help, None, &values)?;
     let tensors: Vec<_> = numbered(jobs).flat_map(tensor_samples).collect();
     let help = "The same by tensor, since the switch has kept it apart";
