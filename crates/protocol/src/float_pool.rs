@@ -232,10 +232,32 @@ impl FloatPool {
         }
     }
 
-    /// Whether an element that has left the format is found so at every read-out further up as well: tables are at their end then, and
-    /// stay there.
-    pub fn stays_beyond(&self) -> bool {
-        matches!(self.state, State::Logarithms { .. })
+    /// How many elements of a payload that [`FloatPool::emit`] wrote read as those do that have left the format: infinite or no
+    /// number, or not below the largest number where that stands for them.
+    pub fn count_at_end(&self, format: FloatFormat, payload: &[u8]) -> u64 {
+        let end = match (&self.state, format) {
+            (State::Logarithms { tables, .. }, _) => tables.largest(),
+            (State::Registers { is_approximate: true, .. }, FloatFormat::Float32) => f32::MAX,
+            (State::Registers { is_approximate: true, .. }, FloatFormat::Float16) => f16_to_f32(0x7bff),
+            (State::Registers { is_approximate: true, .. }, FloatFormat::Bfloat16) => bf16_to_f32(0x7f7f),
+            _ => f32::INFINITY,
+        };
+        let is_at_end = |value: f32| value.is_nan() || value.abs() >= end;
+        let pairs = || payload.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        let count = match format {
+            FloatFormat::Float32 => {
+                payload.as_chunks().0.iter().filter(|bytes| is_at_end(f32::from_le_bytes(**bytes))).count()
+            }
+            FloatFormat::Float16 => pairs().filter(|bits| is_at_end(f16_to_f32(*bits))).count(),
+            FloatFormat::Bfloat16 => pairs().filter(|bits| is_at_end(bf16_to_f32(*bits))).count(),
+        };
+        count as u64
+    }
+
+    /// Whether an element that has left the format reads so at every read-out further up as well. FPISA-A's is the largest number
+    /// then, which what is added later may make smaller again.
+    pub fn stays_at_end(&self) -> bool {
+        !matches!(self.state, State::Registers { is_approximate: true, .. })
     }
 
     /// The sum whose elements begin at `start` is not needed any more.

@@ -245,7 +245,8 @@ pub trait Dataplane: Send + Sync {
     fn remove(&self, job_id: u32);
 
     /// What the job waits for; `None` for an unknown job. Must return within 200 ms, with what the threads that
-    /// answered know: this is called when things hang.
+    /// answered know: this is called when things hang. What these threads have counted of the job is in
+    /// [`Dataplane::counters`] afterwards.
     fn inspect(&self, job_id: u32) -> Option<JobInspection>;
 
     /// A snapshot of the counters. Must not wait for the threads.

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fleet::{Algorithm, Format, REGISTERED_MEMORY, Transport};
+use super::fleet::{Algorithm, Format, Kernels, REGISTERED_MEMORY, Transport};
 use super::pattern::Pattern;
 use super::process::end_with_parent;
 use super::threads;
@@ -45,6 +45,9 @@ struct Connect {
     loss_seed: u64,
     timeout_ms: u64,
     spin_us: Option<u64>,
+    /// In the whole process.
+    #[serde(default)]
+    kernels: Option<Kernels>,
     /// Datagrams in the p4app-switchML layout.
     #[serde(default)]
     p4app: bool,
@@ -120,6 +123,9 @@ impl Ranks {
 
 impl Rank {
     fn connect(connect: Connect) -> anyhow::Result<Rank> {
+        if let Some(kernels) = connect.kernels {
+            fanin_numeric::limit_kernel_level(kernels.into());
+        }
         let format = connect.element_format.into();
         let session = Session::connect(SessionConfig {
             controller: connect.controller,

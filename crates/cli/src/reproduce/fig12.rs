@@ -50,6 +50,7 @@ pub fn run(options: &Options) -> anyhow::Result<Findings> {
         ranks: parameters.workers,
         timeout_ms: 60_000,
         spin_us: None,
+        kernels: None,
         switch_flags: Vec::new(),
         has_server: false,
         link: Some(Link { rate_bps, mtu_bytes: parameters.mtu, takes_xdp: false }),

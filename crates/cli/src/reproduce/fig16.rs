@@ -52,6 +52,7 @@ pub fn run(parameters: Option<&str>, is_quick: bool) -> anyhow::Result<Findings>
         ranks: parameters.workers,
         timeout_ms: 60_000,
         spin_us: None,
+        kernels: None,
         switch_flags: Vec::new(),
         has_server: true,
         link: Some(Link { rate_bps, mtu_bytes: parameters.mtu, takes_xdp: false }),

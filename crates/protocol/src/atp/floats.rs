@@ -47,14 +47,27 @@ impl Sum<'_> {
     }
 
     /// Writes the sum, rounded to the elements' format. A sum that the format does not hold has left the accumulator's format as well:
-    /// what is added to it later may bring it back. `overflow` counts the sum's elements that have, those of its parts included.
+    /// what is added to it later may bring it back. `overflow` counts the sum's elements that have: on entry those of its parts, as
+    /// often as parts told of one, and on return each once.
     pub fn emit(self, out: &mut [u8], overflow: &mut u32) -> Telemetry {
         let beyond = self.pool.count_beyond(self.terms.format, self.range.clone());
-        let knows_parts = self.pool.stays_beyond();
         let mut telemetry = self.pool.emit(self.terms, self.range, self.words, out);
         telemetry.saturation += beyond;
         let own = overflowed(&telemetry);
-        *overflow = if knows_parts { own.max(*overflow) } else { own.saturating_add(*overflow) };
+        *overflow = match *overflow {
+            0 => own,
+            parts => {
+                let at_end = u32::try_from(self.pool.count_at_end(self.terms.format, out)).unwrap_or(u32::MAX);
+                once(own, parts, at_end, self.pool.stays_at_end())
+            }
+        };
         telemetry
     }
+}
+
+/// Elements that have left the format here (`own`) or in parts of the sum, of which several may have told of the same: those that
+/// stay at the end are among the `at_end` that read as such. Some have in any case, or the sum would not be asked for as floats.
+fn once(own: u32, parts: u32, at_end: u32, stays_at_end: bool) -> u32 {
+    let least = if stays_at_end { own.max(1) } else { own.max(parts) };
+    own.saturating_add(parts).min(at_end).max(least)
 }

@@ -17,7 +17,6 @@ const INSPECT_BUDGET: Duration = Duration::from_millis(500);
 impl Core {
     /// May block for [`INSPECT_BUDGET`] and one inspection.
     pub(crate) fn status(&self) -> StatusResponse {
-        let counters = self.dataplane.counters();
         let (mut jobs, mut capacity, draining) = self.read(|state, now_ms| {
             (state.registry.statuses(now_ms), state.registry.capacity(), state.registry.is_draining())
         });
@@ -25,13 +24,14 @@ impl Core {
         self.relayed.add_to(&mut capacity);
         let deadline = Instant::now() + INSPECT_BUDGET;
         for job in jobs.iter_mut().filter(|job| job.job_id != 0) {
-            self.add_counters(job, &counters);
             self.add_path(job);
             self.add_switches(job);
             if Instant::now() < deadline {
                 self.add_inspection(job);
             }
         }
+        let counters = self.dataplane.counters();
+        jobs.iter_mut().for_each(|job| self.add_counters(job, &counters));
         let path = self.dataplane.path();
         StatusResponse {
             protocol_version: PROTOCOL_VERSION,
@@ -55,10 +55,11 @@ impl Core {
     /// `None` for a job that is not there. May block for one inspection.
     pub(super) fn inspect(&self, job_id: u32) -> Option<InspectResponse> {
         let mut job = self.read(|state, now_ms| state.registry.status(job_id, now_ms))?;
-        self.add_counters(&mut job, &self.dataplane.counters());
         self.add_path(&mut job);
         self.add_switches(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
+        // After the inspection, with which the data plane's threads publish what they have counted.
+        self.add_counters(&mut job, &self.dataplane.counters());
         let alone =
             |found: Vec<dataplane_api::LaneInspection>| found.into_iter().map(|lane| (lane, Vec::new())).collect();
         let lanes: Vec<_> = self.gather(job_id).unwrap_or_else(|| alone(lanes));

@@ -24,6 +24,8 @@ use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobIn
 
 /// How often a busy thread publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// How often a thread that is asked to publish tries again while somebody reads, who does so for a copy only.
+const PUBLISH_TRIES: usize = 100;
 
 pub(super) struct Thread {
     port: UdpPort,
@@ -84,7 +86,10 @@ impl Thread {
         loop {
             match self.step(&mut batch) {
                 Ok(true) => {}
-                Ok(false) => return self.publish(),
+                Ok(false) => {
+                    self.publish();
+                    return;
+                }
                 Err(error) => {
                     // One bad system call must not end all jobs; a dead
                     // socket repeats, so do not spin on it.
@@ -383,6 +388,7 @@ impl Thread {
                 }
                 Ok(Command::Remove(job_id)) => self.remove(job_id),
                 Ok(Command::Inspect(job_id, reply)) => {
+                    self.publish_now();
                     let _ = reply.send(self.inspect(job_id));
                 }
                 Ok(Command::Register { job_id, lane, rank, address }) => {
@@ -452,32 +458,41 @@ impl Thread {
         Some(inspection::describe(job, &snapshot, now, address))
     }
 
-    fn publish(&mut self) {
-        self.published_last = Instant::now();
-        // The reader holds the lock for a copy only; if it does so now, the
-        // next round publishes.
-        if let Ok(mut published) = self.published.try_lock() {
-            let (switchml, leaf, atp) = (self.switch.counters(), self.leaf.counters(), self.atp.counters());
-            published.total = publish::total(&self.port.counters(), switchml, leaf, atp, &self.carrying);
-            published.jobs.clear();
-            for job in &self.jobs {
-                let traffic = &self.traffic[usize::from(job.job_id as u8)];
-                let counters = match (&job.atp, &job.racks) {
-                    (Some(_), _) => {
-                        let tensors = self.atp.job_tensors(job.job_id);
-                        self.atp.job_counters(job.job_id).map(|found| publish::atp_job(traffic, found, tensors))
-                    }
-                    (None, Some(RackInstall::Leaf(_))) => {
-                        self.leaf.job_counters(job.job_id).map(|found| publish::leaf_job(traffic, found))
-                    }
-                    (None, _) => {
-                        let tensors = self.switch.job_tensors(job.job_id);
-                        self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found, tensors))
-                    }
-                };
-                published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
+    /// Who inspects reads the counters next, and they shall be no older than the question.
+    fn publish_now(&mut self) {
+        for _ in 0..PUBLISH_TRIES {
+            if self.publish() {
+                return;
             }
+            std::thread::yield_now();
         }
+    }
+
+    /// False if somebody reads at this moment; the next round publishes then.
+    fn publish(&mut self) -> bool {
+        self.published_last = Instant::now();
+        let Ok(mut published) = self.published.try_lock() else { return false };
+        let (switchml, leaf, atp) = (self.switch.counters(), self.leaf.counters(), self.atp.counters());
+        published.total = publish::total(&self.port.counters(), switchml, leaf, atp, &self.carrying);
+        published.jobs.clear();
+        for job in &self.jobs {
+            let traffic = &self.traffic[usize::from(job.job_id as u8)];
+            let counters = match (&job.atp, &job.racks) {
+                (Some(_), _) => {
+                    let tensors = self.atp.job_tensors(job.job_id);
+                    self.atp.job_counters(job.job_id).map(|found| publish::atp_job(traffic, found, tensors))
+                }
+                (None, Some(RackInstall::Leaf(_))) => {
+                    self.leaf.job_counters(job.job_id).map(|found| publish::leaf_job(traffic, found))
+                }
+                (None, _) => {
+                    let tensors = self.switch.job_tensors(job.job_id);
+                    self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found, tensors))
+                }
+            };
+            published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
+        }
+        true
     }
 }
 

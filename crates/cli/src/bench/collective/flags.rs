@@ -4,7 +4,7 @@ use clap::Args;
 use fanin_host::Accumulator;
 
 use super::experiment::Experiment;
-use crate::bench::fleet::{Algorithm, Baselines, Format, Job, Setting, Transport};
+use crate::bench::fleet::{Algorithm, Baselines, Format, Job, Kernels, Setting, Transport};
 use crate::bench::units::parse_rate;
 use crate::bench::worker;
 use crate::net::Link;
@@ -24,6 +24,9 @@ pub struct RunArguments {
     /// How long lanes and switch poll before they sleep. Default: 200.
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub spin_us: Option<u64>,
+    /// Vector instructions that fanin's ranks may use at most, as on an older processor; the switch uses all.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub kernels: Option<Kernels>,
 }
 
 /// Who is measured beside fanin.
@@ -87,8 +90,8 @@ pub struct JobArguments {
 impl RunArguments {
     /// The fleet for these flags; a `link` puts ranks into namespaces.
     pub fn setting(&self, ranks: u16, link: Option<Link>, baselines: Option<Baselines>) -> Setting {
-        let (timeout_ms, spin_us) = (self.timeout * 1000, self.spin_us);
-        Setting { ranks, timeout_ms, spin_us, switch_flags: Vec::new(), has_server: false, link, baselines }
+        let (timeout_ms, spin_us, kernels) = (self.timeout * 1000, self.spin_us, self.kernels);
+        Setting { ranks, timeout_ms, spin_us, kernels, switch_flags: Vec::new(), has_server: false, link, baselines }
     }
 
     /// One all-reduce in each round.

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use clap::ValueEnum;
 use fanin_host::ElementFormat;
+use fanin_numeric::KernelLevel;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,6 +11,28 @@ use serde_json::Value;
 pub const SHARED_MEMORY: &str = "shared memory";
 /// Between ranks of one host whose tensors lie in memory from `Session::allocate`.
 pub const REGISTERED_MEMORY: &str = "registered memory";
+
+/// Vector instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kernels {
+    /// None.
+    Scalar,
+    /// AVX2.
+    Avx2,
+    /// AVX-512.
+    Avx512,
+}
+
+impl From<Kernels> for KernelLevel {
+    fn from(kernels: Kernels) -> KernelLevel {
+        match kernels {
+            Kernels::Scalar => KernelLevel::Scalar,
+            Kernels::Avx2 => KernelLevel::Avx2,
+            Kernels::Avx512 => KernelLevel::Avx512,
+        }
+    }
+}
 
 /// How float sums travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -21,7 +21,7 @@ use places::{Place, own_command, start_ranks};
 
 pub use places::python;
 
-pub use job::{Algorithm, Format, Job, Joined, REGISTERED_MEMORY, SHARED_MEMORY, Transport};
+pub use job::{Algorithm, Format, Job, Joined, Kernels, REGISTERED_MEMORY, SHARED_MEMORY, Transport};
 pub use stage::Stage;
 pub use torch::TorchRanks;
 
@@ -36,6 +36,8 @@ pub struct Setting {
     pub timeout_ms: u64,
     /// How long lanes and switch poll; `None`: their own choice.
     pub spin_us: Option<u64>,
+    /// What vector instructions ranks may use; `None`: all that there are.
+    pub kernels: Option<Kernels>,
     /// Further flags of `fanin switch`.
     pub switch_flags: Vec<&'static str>,
     /// Whether ATP jobs get a parameter server behind a link of its own, where there are links.
@@ -136,7 +138,7 @@ impl Fleet {
                 "op": "connect", "job": number, "controller": self.stage.controller, "run_id": run_id, "rank": rank,
                 "world_size": setting.ranks, "lanes": job.lanes, "slots": job.slots, "elements": job.elements,
                 "algorithm": job.algorithm, "accumulator": job.accumulator, "element_format": job.element_format, "transport": job.transport, "unicast": job.unicast, "loss": job.loss, "loss_seed": job.loss_seed,
-                "timeout_ms": setting.timeout_ms, "spin_us": setting.spin_us,
+                "timeout_ms": setting.timeout_ms, "spin_us": setting.spin_us, "kernels": setting.kernels,
             })
             .to_string()
         };

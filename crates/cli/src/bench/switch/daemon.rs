@@ -53,7 +53,8 @@ struct Tally {
 pub fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Case>> {
     let (ranks, switch_flags) = (arguments.ranks, Vec::new());
     let (link, baselines, has_server) = (None, None, false);
-    let setting = Setting { ranks, timeout_ms: 60_000, spin_us: None, switch_flags, has_server, link, baselines };
+    let setting =
+        Setting { ranks, timeout_ms: 60_000, spin_us: None, kernels: None, switch_flags, has_server, link, baselines };
     let mut fleet = Fleet::start(&setting)?;
     let client = ControlClient::connect(&ClientConfig::new(fleet.controller().to_owned()))?;
     let mut jobs = Vec::new();
