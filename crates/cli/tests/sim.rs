@@ -56,13 +56,35 @@ fn files_have_a_line_for_each_flow_and_link() {
     let hosts = std::fs::read_to_string(folder.join("hosts.csv")).unwrap();
     assert!(hosts.lines().eq(["host,name,switch", "0,h0,old0"].into_iter().chain(hosts.lines().skip(2))), "{hosts}");
     assert!(hosts.lines().count() == 1 + 36 && hosts.ends_with("\n35,h35,storage\n"), "{hosts}");
-    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(folder.join("jobs.csv").exists());
+    std::fs::write(folder.join("notes.txt"), "mine").unwrap();
     let out = ["--out", folder.to_str().unwrap(), "--tables", "parquet"];
     let output = fanin(&[&["sim", &format!("{FOLDER}/incast.toml")], &out[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let flows = std::fs::read(folder.join("flows.parquet")).unwrap();
     assert!(flows.starts_with(b"PAR1") && flows.ends_with(b"PAR1") && !folder.join("flows.csv").exists());
+    assert!(!folder.join("jobs.csv").exists(), "of the run before");
+    assert!(folder.join("notes.txt").exists() && folder.join("report.json").exists());
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_would_start_after_the_end_is_said() {
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fanin-sim-late-{}.toml", std::process::id()));
+    let scenario = "duration_ms = 0.5\n[topology]\nshape = 'star'\nhosts = 4\n[[traffic]]\nkind = 'list'\n\
+                    flows = [[0, 1, 9000, 0.0], [0, 2, 9000, 500.0], [1, 2, 9000, 700.0]]\n[[job]]\nbytes = 1000\n\
+                    compute_ms = 0.1\nworkers = 2\nscheme = 'ring'\nstart_ms = 1.0";
+    std::fs::write(&file, scenario).unwrap();
+    let run = |duration: &str| {
+        let output = fanin(&["sim", file.to_str().unwrap(), "--duration-ms", duration]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let (short, long) = (run("0.5"), run("2"));
+    assert!(short.contains("2 more flows and 1 jobs would start after") && short.contains("1 of 1 flows"), "{short}");
+    assert!(!long.contains("would start after") && long.contains("3 of 3 flows"), "{long}");
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

@@ -275,6 +275,11 @@ impl Link {
         }
     }
 
+    /// If it is paused and something waits: when the last transmission ended.
+    pub fn stopped_since(&self) -> Option<u64> {
+        (self.is_paused && self.waiting_count() > 0).then_some(self.free_at_ps)
+    }
+
     /// Packets that were accepted, whether they are still here or not; of a receiving half, packets that have landed.
     pub fn accepted_count(&self) -> u64 {
         self.accepted_wraps << 32 | u64::from(self.accepted)

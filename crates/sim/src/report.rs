@@ -8,7 +8,7 @@ use crate::job::IterationRecord;
 use crate::scenario::{JobInfo, Scheme};
 
 /// Upper ends of the classes of sizes, bytes.
-const CLASS_ENDS: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, u64::MAX];
+pub const CLASS_ENDS: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, u64::MAX];
 
 /// Completion times of one class of flows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -150,6 +150,8 @@ pub struct Report {
     pub corrupted: u64,
     /// Frames that stopped a sender.
     pub pauses: u64,
+    /// Links that stand still in circles of pauses at the end ([`Outcome::deadlocked`]).
+    pub deadlocked_links: usize,
     /// Segments sent again.
     pub resent: u64,
     /// Timers that ran out.
@@ -188,6 +190,7 @@ impl Report {
             dropped: from_switches().map(|link| link.dropped).sum(),
             corrupted: outcome.links.iter().map(|link| link.corrupted).sum(),
             pauses: outcome.switches.iter().map(|switch| switch.pauses).sum(),
+            deadlocked_links: outcome.deadlocked.len(),
             resent: sum(|host| host.resent),
             timeouts: sum(|host| host.timeouts),
             aggregation_resent: outcome.endpoints.resent,

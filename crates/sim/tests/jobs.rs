@@ -1,5 +1,7 @@
 //! Training jobs in a network: times that can be worked out by hand, schemes beside each other, threads that change nothing.
 
+use std::collections::BTreeSet;
+
 use fanin_sim::engine::{self, Outcome};
 use fanin_sim::report;
 use fanin_sim::scenario::Scenario;
@@ -96,7 +98,7 @@ fn buckets_that_cannot_be_are_refused() {
 
 const MIXED: &str = "
 duration_ms = 20
-seed = 5
+seed = 4
 [topology]
 shape = 'fat-tree'
 k = 4
@@ -245,6 +247,23 @@ fn atp_takes_as_long_as_a_passage_where_nothing_collides() {
     assert!((1.0..1.05).contains(&extra), "{extra} packets at the server for each chunk");
 }
 
+/// Which spines carry a job's packets is drawn from the seed, as the paths of flows are.
+#[test]
+fn atps_paths_are_drawn_from_the_seed() {
+    let used = |seed: u32, threads: usize| {
+        let text = format!(
+            "duration_ms = 2\nseed = {seed}\n[topology]\nshape = 'leaf-spine'\nleaves = 3\nspines = 4\nhosts_per_leaf = 4\n\
+             [[job]]\nbytes = 100000\ncompute_ms = 0.1\nworkers = 8\niterations = 1\nscheme = 'atp'"
+        );
+        let outcome = run_on(&text, threads);
+        assert_eq!(iterations_us(&outcome, 0).len(), 1);
+        outcome.links.iter().map(|link| link.counters.sent > 0).collect::<Vec<bool>>()
+    };
+    let all: BTreeSet<_> = (1..9).map(|seed| used(seed, 1)).collect();
+    assert!(all.len() > 3, "{} sets of links from 8 seeds", all.len());
+    assert_eq!(used(1, 1), used(1, 3));
+}
+
 /// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
 /// Two racks' partial sums meet on one cable of a spine, which is no program's: only its queue can tell ranks (ATP §3.7).
 #[test]
@@ -349,6 +368,8 @@ fn jobs_that_cannot_be_say_why() {
         (good.replace("'switchml'", "'switchml'\nslots = 100"), "power of two"),
         (good.replace("'switchml'", "'panama'\nslots = 100"), "power of two"),
         (good.replace("'switchml'", "'panama'\nslots = 65536"), "at most 32768"),
+        (good.replace("'switchml'", "'panama'\nshare = 0.999"), "whole hundredths"),
+        (good.replace("'switchml'", "'panama'\nshare = 0.001"), "whole hundredths"),
         (good.replace("'switchml'", "'panama'\nslots = 4294967295"), "at most 32768"),
         (good.replace("'switchml'", "'switchml'\npayload_bytes = 9000"), "payload_bytes"),
         (good.replace("'switchml'", "'switchml'\nspeed = 1"), "speed"),

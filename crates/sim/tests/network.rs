@@ -231,6 +231,29 @@ proptest! {
     }
 }
 
+/// Five switches in a circle, and from each a host that sends to the one after the next: every buffer waits for the next one to be free.
+#[test]
+fn a_circle_of_pauses_is_found() {
+    let circle = |pause: bool| {
+        let links = (0..5).map(|at| format!("[[topology.link]]\nbetween = ['s{at}', 's{}']\n", (at + 1) % 5));
+        let flows = (0..5).map(|at| format!("[{at}, {}, 100000000, 0.0]", (at + 2) % 5)).collect::<Vec<_>>().join(", ");
+        format!(
+            "duration_ms = 30\n[topology]\nshape = 'links'\nhosts = 'h0..h4'\nswitches = 's0..s4'\n\
+             [[topology.link]]\nbetween = ['h0..h4', 's0..s4']\n{}[links]\ndelay_us = 5.0\n[switches]\nbuffer_kib = 150\n\
+             pause = {pause}\n[transport]\ninitial_window = 1000\n[[traffic]]\nkind = 'list'\nflows = [{flows}]\n",
+            links.collect::<String>()
+        )
+    };
+    let stuck = report(&circle(true));
+    assert_eq!(stuck.deadlocked_links, 5, "{stuck:?}");
+    let lossy = report(&circle(false));
+    assert_eq!(lossy.deadlocked_links, 0);
+    assert!(lossy.goodput_bps > 10.0 * stuck.goodput_bps, "{} and {}", lossy.goodput_bps, stuck.goodput_bps);
+    // Pauses alone are none: a tree has no circle.
+    let incast = report(&incast("buffer_kib = 1000\npause = true", "newreno"));
+    assert!(incast.pauses > 0 && incast.deadlocked_links == 0, "{incast:?}");
+}
+
 #[test]
 fn scenarios_that_cannot_be_say_why() {
     let good = "duration_ms = 1\n[topology]\nshape = 'star'\nhosts = 4\n[[traffic]]\nkind = 'permutation'";
@@ -244,6 +267,8 @@ fn scenarios_that_cannot_be_say_why() {
         (good.replace("'permutation'", "'poisson'\nload = 0.5\nsizes = 'webserch'"), "websearch"),
         (good.replace("'permutation'", "'list'\nflows = [[0, 9, 10, 0.0]]"), "hosts are 0 to 3"),
         (good.replace("'permutation'", "'incast'\nsenders = 4"), "from 1 to 3"),
+        (good.replace("'permutation'", "'incast'\nsenders = 3\nbytes = 0"), "bytes = 0"),
+        (good.replace("[[traffic]]", "[links]\nqueue_kib = 1\n[[traffic]]"), "1538 bytes"),
         (good.replace("[[traffic]]", "[links]\ndelay_us = 0\n[[traffic]]"), "delay_us"),
         (good.replace("[[traffic]]", "[links]\ngbps = 1e-8\n[[traffic]]"), "gbps"),
         (good.replace("[[traffic]]", "[transport]\ntimeout_min_us = 1e-7\n[[traffic]]"), "timeout_min_us"),

@@ -29,10 +29,8 @@ pub fn all(told: &Told, intervals: &[Interval]) -> Vec<(&'static str, Figure)> {
 
 /// Distribution of completion times, by the same sizes as the table.
 fn completion_times(outcome: &Outcome) -> Option<Figure> {
-    let mut series = Vec::new();
-    for (low, high, name) in
-        [(0, 100_000, "up to 100 kB"), (100_000, 10_000_000, "up to 10 MB"), (10_000_000, u64::MAX, "longer")]
-    {
+    let (mut series, mut low) = (Vec::new(), 0);
+    for high in report::CLASS_ENDS {
         let of_class = outcome.flows.iter().filter(|flow| flow.bytes > low && flow.bytes <= high);
         let mut times: Vec<f64> = of_class.map(|flow| flow.completion_ps as f64 / 1e6).collect();
         times.sort_by(f64::total_cmp);
@@ -41,8 +39,9 @@ fn completion_times(outcome: &Outcome) -> Option<Figure> {
         let points: Vec<_> =
             times.iter().enumerate().step_by(step).map(|(place, &time)| (time, share(place))).collect();
         if points.len() > 1 {
-            series.push(Series { name: name.into(), points });
+            series.push(Series { name: super::class_name(high), points });
         }
+        low = high;
     }
     (!series.is_empty()).then(|| Figure {
         title: "Flow completion times".into(),
@@ -58,7 +57,7 @@ fn percentiles(told: &Told) -> Option<Figure> {
     let report = Report::new(told.outcome, told.jobs, told.duration_ps);
     let classes = report.classes.split_last()?.1.iter().filter(|class| class.count > 0);
     let classes: Vec<_> = classes.collect();
-    let groups = classes.iter().map(|class| super::class_name(class)).collect();
+    let groups = classes.iter().map(|class| super::class_name(class.bytes_max)).collect();
     let series = |name: &str, part: fn(&report::FlowClass) -> Option<f64>| {
         let point = |(place, class): (usize, &&report::FlowClass)| Some((place as f64, part(class)? / 1000.0));
         let points = classes.iter().enumerate().filter_map(point).collect();

@@ -12,6 +12,25 @@ use super::figures;
 use super::tables::{Format, Table};
 use crate::bench::output::write;
 
+pub const REPORT: &str = "report.json";
+/// All that a run may have, without what a format adds.
+const TABLES: [&str; 7] = ["hosts", "flows", "unended", "links", "throughput", "jobs", "iterations"];
+const DRAWINGS: [&str; 5] = ["links.svg", "completion.svg", "percentiles.svg", "throughput.svg", "fairness.svg"];
+
+/// Not every run has every file: what another has left would be taken for this one's.
+fn remove_files_of_a_run(folder: &Path) -> anyhow::Result<()> {
+    let tables = TABLES.iter().flat_map(|name| ["csv", "parquet"].map(|format| format!("{name}.{format}")));
+    for name in tables.chain(DRAWINGS.map(String::from)).chain([REPORT.into()]) {
+        let file = folder.join(name);
+        if let Err(error) = std::fs::remove_file(&file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("cannot remove {}, of a run before", file.display()));
+        }
+    }
+    Ok(())
+}
+
 /// What the files are about.
 pub struct Told<'a> {
     pub outcome: &'a Outcome,
@@ -21,9 +40,10 @@ pub struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Writes all tables and drawings into a folder.
+    /// Writes all tables and drawings into a folder, in place of those of a run before.
     pub fn write_to(&self, folder: &Path, format: Format) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        remove_files_of_a_run(folder)?;
         let intervals = report::intervals(self.outcome, self.jobs.len());
         let mut tables = vec![self.hosts(), self.flows(), self.unended(), self.links(), self.throughput(&intervals)];
         if !self.jobs.is_empty() {

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, Subcommand};
 use fanin_sim::engine::{self, Outcome};
 use fanin_sim::fabric::Fabric;
-use fanin_sim::report::{FlowClass, Report};
+use fanin_sim::report::Report;
 use fanin_sim::scenario::{JobInfo, Scenario};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -72,6 +72,10 @@ struct Run {
     hosts: u32,
     switches: u32,
     threads: u16,
+    /// Flows of the scenario that would start after the end, and are in no other number.
+    late_flows: usize,
+    /// Jobs likewise.
+    late_jobs: usize,
     /// Of the run alone, without reading the file and building the network.
     wall_seconds: f64,
     cpu_seconds: f64,
@@ -108,7 +112,7 @@ fn simulate(arguments: &Arguments, text: &str) -> anyhow::Result<Run> {
     progress.clear();
     if let Some(folder) = &arguments.out {
         finished.told().write_to(folder, arguments.tables)?;
-        write(&folder.join("report.json"), &(serde_json::to_string_pretty(&finished.run)? + "\n"))?;
+        write(&folder.join(files::REPORT), &(serde_json::to_string_pretty(&finished.run)? + "\n"))?;
     }
     Ok(finished.run)
 }
@@ -131,6 +135,8 @@ impl Finished {
 fn run_scenario(scenario: Scenario, threads: u16, report: impl FnMut(u64) -> bool) -> anyhow::Result<Finished> {
     let plan = scenario.plan()?;
     let (duration_ps, fabric, jobs) = (plan.duration_ps, plan.fabric.clone(), plan.jobs.clone());
+    let late_flows = plan.sources.iter().flatten().map(|source| source.late_count(duration_ps)).sum();
+    let late_jobs = jobs.iter().filter(|job| job.start_ps >= duration_ps).count();
     let (wall, cpu) = (Instant::now(), cpu_time());
     let outcome = engine::run(plan, usize::from(threads), report)?;
     let (wall_seconds, cpu_seconds) = (wall.elapsed().as_secs_f64(), (cpu_time() - cpu).as_secs_f64());
@@ -141,6 +147,8 @@ fn run_scenario(scenario: Scenario, threads: u16, report: impl FnMut(u64) -> boo
         hosts: fabric.host_count,
         switches: fabric.switch_count,
         threads,
+        late_flows,
+        late_jobs,
         wall_seconds,
         cpu_seconds,
         hops_per_cpu_second: outcome.packet_hops() as f64 / cpu_seconds.max(1e-9),
@@ -199,7 +207,7 @@ fn print(run: &Run) {
     if !report.classes.is_empty() {
         let mut rows = table(&["flows", "ended", "going on", "mean", "p50", "p95", "p99"], 1);
         for (place, class) in report.classes.iter().enumerate() {
-            let name = if place + 1 == report.classes.len() { "all".into() } else { class_name(class) };
+            let name = if place + 1 == report.classes.len() { "all".into() } else { class_name(class.bytes_max) };
             let times = [class.mean_us, class.p50_us, class.p95_us, class.p99_us];
             let times = times.map(|us| shown(us, show_us));
             let counts = [class.count.to_string(), class.unended.to_string()];
@@ -214,6 +222,9 @@ fn print(run: &Run) {
         report.flows_started,
         report.goodput_bps / 1e9
     );
+    if run.late_flows + run.late_jobs > 0 {
+        println!("{} more flows and {} jobs would start after the end of the run", run.late_flows, run.late_jobs);
+    }
     println!(
         "switches: {} packets marked, {} dropped, {}{} pauses, longest queue {:.0} KB; hosts: {} segments sent again, {} \
          timeouts",
@@ -225,6 +236,13 @@ fn print(run: &Run) {
         report.resent,
         report.timeouts
     );
+    if report.deadlocked_links > 0 {
+        println!(
+            "warning: a deadlock of pauses: {} links wait for each other in a circle, and nothing there moves any more; the numbers \
+             above are of the time before, too",
+            report.deadlocked_links
+        );
+    }
     println!(
         "{:.1} M packet-hops in {:.2} s, {:.1} M per second of processor time; digest {}",
         report.packet_hops as f64 / 1e6,
@@ -261,8 +279,8 @@ fn print_jobs(report: &Report) {
     }
 }
 
-fn class_name(class: &FlowClass) -> String {
-    match class.bytes_max {
+fn class_name(bytes_max: u64) -> String {
+    match bytes_max {
         u64::MAX => "longer".into(),
         bytes if bytes >= 1_000_000 => format!("up to {} MB", bytes / 1_000_000),
         bytes => format!("up to {} kB", bytes / 1_000),

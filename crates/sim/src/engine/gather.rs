@@ -79,7 +79,16 @@ fn whole_links(mut links: Vec<(Identity, Link, u64)>) -> Vec<LinkOutcome> {
         if identity.is_sending {
             let [from, to] = identity.nodes;
             let (started, waiting) = (link.started_count(), link.waiting_count());
-            whole.push(LinkOutcome { from, to, counters: link.counters(), started, waiting, corrupted });
+            let stopped_since_ps = link.stopped_since();
+            whole.push(LinkOutcome {
+                from,
+                to,
+                counters: link.counters(),
+                started,
+                waiting,
+                corrupted,
+                stopped_since_ps,
+            });
         } else if let Some(last) = whole.last_mut() {
             last.started += link.started_count();
             last.corrupted += corrupted;

@@ -8,6 +8,7 @@
 mod accelerator;
 mod buffers;
 mod corruption;
+mod deadlock;
 mod gather;
 mod pace;
 mod shard;
@@ -75,6 +76,8 @@ pub struct LinkOutcome {
     pub waiting: u64,
     /// Packets that arrived damaged.
     pub corrupted: u64,
+    /// If it is paused at the end and something waits: since when it sends nothing; not in the digest.
+    pub stopped_since_ps: Option<u64>,
 }
 
 impl LinkOutcome {
@@ -136,6 +139,8 @@ pub struct Outcome {
     pub endpoints: EndpointCounters,
     /// How far hosts and ranks were in between; not in the digest.
     pub samples: Samples,
+    /// Places of links whose pauses wait for each other in a circle at the end, and that have sent nothing for long; not in the digest.
+    pub deadlocked: Vec<usize>,
 }
 
 impl Outcome {
@@ -202,6 +207,7 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     // Copies that a program makes may be more than what was paused for; rings and ideal jobs make none.
     let is_lossless =
         plan.memory.is_some_and(|memory| memory.pause.is_some()) && plan.programs.iter().all(Programs::is_empty);
+    let quiet_ps = deadlock::quiet_ps(plan.memory.as_ref(), &plan.fabric);
     let built = shard::build(plan, thread_count)?;
     let shard_count = built.len();
     let pace = Pace::new(shard_count);
@@ -230,6 +236,8 @@ pub fn run(plan: Plan, thread_count: usize, mut report: impl FnMut(u64) -> bool)
     });
     let mut outcome = gather::outcome(shards, duration_ps)?;
     outcome.samples.every_ps = sample_ps;
+    outcome.deadlocked =
+        quiet_ps.map_or_else(Vec::new, |quiet| deadlock::deadlocked(&outcome.links, duration_ps, quiet));
     outcome.check()?;
     let dropped: u64 = outcome.links.iter().map(|link| link.counters.dropped).sum();
     ensure!(

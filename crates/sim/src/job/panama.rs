@@ -115,7 +115,12 @@ impl Network {
         lot: Option<&mut Random>,
         group_first: u32,
     ) -> anyhow::Result<u32> {
-        ensure!(settings.share > 0.0 && settings.share <= 1.0, "share = {}: above 0, at most 1", settings.share);
+        let percent = settings.share * 100.0;
+        ensure!(
+            (1.0..=100.0).contains(&percent.round()) && (percent - percent.round()).abs() < 1e-6,
+            "share = {}: in whole hundredths, from 0.01 to 1",
+            settings.share
+        );
         ensure!(
             settings.window_max.is_power_of_two() && settings.window_max <= 1 << 15,
             "slots = {}: a power of two, at most 32768",
@@ -124,7 +129,7 @@ impl Network {
         ensure!(settings.window != Some(0), "window = 0: at least one packet has to be out");
         let request = Request {
             window_max: settings.window_max,
-            share_percent: (settings.share * 100.0).round().max(1.0) as u8,
+            share_percent: percent.round() as u8,
             ..request(settings.job, hosts)
         };
         let plan = self.choose(&request, tree_count, lot)?;

@@ -272,6 +272,9 @@ impl Scenario {
         let packet_bytes = u64::from(self.transport.mtu_bytes + ETHERNET_BYTES);
         let memory = self.switches.as_ref().map(|section| section.build(&fabric, packet_bytes));
         let memory = memory.transpose().context("[switches]")?;
+        if memory.is_none() {
+            check_queues(&fabric, packet_bytes)?;
+        }
         let pauses = self.switches.as_ref().is_some_and(|section| section.pause);
         let accelerators = self.panama.build(&fabric, packet_bytes, pauses).context("[panama]")?;
         let sample_ps = if self.samples == 0 { u64::MAX } else { (duration_ps / u64::from(self.samples)).max(1) };
@@ -328,6 +331,19 @@ fn within(name: &str, value: f64, low: f64, high: f64) -> anyhow::Result<()> {
 fn check_kib(name: &str, kib: u64) -> anyhow::Result<()> {
     ensure!((1..=QUEUE_KIB_MAX).contains(&kib), "{name} = {kib}: from 1 to {QUEUE_KIB_MAX}");
     Ok(())
+}
+
+/// What is longer than a queue could never wait there.
+fn check_queues(fabric: &Fabric, packet_bytes: u64) -> anyhow::Result<()> {
+    let too_short = |link: &&crate::fabric::Cable| link.links.iter().any(|link| link.queue_bytes_max < packet_bytes);
+    match fabric.cables.iter().find(too_short) {
+        None => Ok(()),
+        Some(cable) => anyhow::bail!(
+            "queue_kib between {} and {}: room for a packet of {packet_bytes} bytes at least",
+            fabric.name(cable.ends[0]),
+            fabric.name(cable.ends[1])
+        ),
+    }
 }
 
 fn bits(gbps: f64) -> u64 {

@@ -104,6 +104,7 @@ fn add(
         }
         Traffic::Incast { senders, bytes, start_us } => {
             ensure!(*senders > 0 && *senders < host_count, "senders = {senders}: from 1 to {}", host_count - 1);
+            ensure!(*bytes != Some(0), "bytes = 0: a flow has at least a byte; without bytes it lasts to the end");
             let at_ps = picoseconds(*start_us)?;
             list((1..=*senders).map(|host| (host, 0, bytes.unwrap_or(u64::MAX), at_ps)), sources, random)
         }

@@ -40,6 +40,14 @@ impl Source {
         }
     }
 
+    /// Flows known beforehand that would start at `end_ps` or later.
+    pub fn late_count(&self, end_ps: u64) -> usize {
+        match self {
+            Source::Listed(flows) => flows.iter().filter(|flow| flow.at_ps >= end_ps).count(),
+            Source::Poisson(_) => 0,
+        }
+    }
+
     /// Takes the next flow.
     ///
     /// # Panics

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use fanin_link::Random;
+
 use super::{
     Arrivals, ELSEWHERE, FarEnd, HostNode, Identity, NodeKind, NodeRef, Ports, Post, Shard, Switch, WORD_BITS,
 };
@@ -15,6 +17,9 @@ use crate::host::Host;
 use crate::job::aggregation::DATAGRAM_BYTES_MAX;
 use crate::link::{Class, Link, LinkConfig};
 
+/// Apart from all other draws.
+const PATHS_STREAM: u64 = 0x7061_7468;
+
 /// Divides a plan among threads.
 pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let routes = plan.fabric.routes()?;
@@ -22,6 +27,8 @@ pub fn build(plan: Plan, thread_count: usize) -> anyhow::Result<Vec<Shard>> {
     let part_count = plan.fabric.part_of.iter().max().map_or(1, |part| part + 1);
     let shard_count = (thread_count.max(1) as u32).min(part_count);
     let mut builder = Builder::new(plan.fabric, shard_count, routes)?;
+    let paths = Random::new(plan.seed ^ PATHS_STREAM).bits() as u32;
+    builder.shards.iter_mut().for_each(|shard| shard.paths = paths);
     let mut ranks = plan.ranks.into_iter();
     for (index, sources) in plan.sources.into_iter().enumerate() {
         let (shard, ports) = builder.add_node(index as u32, &port_list[index]);
@@ -89,6 +96,7 @@ impl Builder {
             outgoing: (0..shard_count).map(|_| Post::default()).collect(),
             arrivals: Arrivals::default(),
             datagrams: Datagrams::new(DATAGRAM_BYTES_MAX),
+            paths: 0,
             sends: Vec::new(),
         });
         let mut builder =

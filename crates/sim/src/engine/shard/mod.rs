@@ -167,6 +167,8 @@ pub struct Shard {
     outgoing: Vec<Post>,
     arrivals: Arrivals,
     datagrams: Datagrams,
+    /// Drawn by the scenario's seed: which paths programs' datagrams take.
+    paths: u32,
     /// What a program sends, with its ports.
     sends: Vec<(u16, Packet)>,
 }

@@ -208,8 +208,15 @@ impl Shard {
             routes: &switch.routes,
             directory: &self.directory,
         };
-        let mut outbox =
-            Outbox::new(now, switch.index, &mut self.datagrams, &mut queues, &mut sends, &mut switch.failure);
+        let mut outbox = Outbox::new(
+            now,
+            switch.index,
+            self.paths,
+            &mut self.datagrams,
+            &mut queues,
+            &mut sends,
+            &mut switch.failure,
+        );
         program.process(&arrival, &mut outbox);
         switch.outcome.taken += 1;
         for (port, sent) in sends.drain(..) {

@@ -18,6 +18,7 @@ pub trait Queues {
 pub struct Outbox<'a> {
     now: Time,
     switch: u32,
+    paths: u32,
     buffer: [u8; DATAGRAM_BYTES_MAX],
     datagrams: &'a mut Datagrams,
     queues: &'a mut dyn Queues,
@@ -26,16 +27,17 @@ pub struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    /// For one datagram at a switch; packets go to `sends`, each with its port.
+    /// For one datagram at a switch; `paths` is the same all over a run and decides which paths are taken; packets go to `sends`, each with its port.
     pub fn new(
         now: Time,
         switch: u32,
+        paths: u32,
         datagrams: &'a mut Datagrams,
         queues: &'a mut dyn Queues,
         sends: &'a mut Vec<(u16, Packet)>,
         failure: &'a mut Option<String>,
     ) -> Outbox<'a> {
-        Outbox { now, switch, buffer: [0; DATAGRAM_BYTES_MAX], datagrams, queues, sends, failure }
+        Outbox { now, switch, paths, buffer: [0; DATAGRAM_BYTES_MAX], datagrams, queues, sends, failure }
     }
 
     /// The time of the datagram in hand.
@@ -63,7 +65,7 @@ impl<'a> Outbox<'a> {
     /// Takes the path that all datagrams of the group take from here to there; from other switches it is another one.
     fn routed(&self, datagram: DatagramId, wire: &Wire) -> Packet {
         let ends = self.switch << 16 | u32::from(wire.destination);
-        let hash = (wire.group.wrapping_mul(0x9e37_79b9) ^ ends).wrapping_mul(0x85eb_ca6b);
+        let hash = (wire.group.wrapping_mul(0x9e37_79b9) ^ ends ^ self.paths).wrapping_mul(0x85eb_ca6b);
         Packet { hash: (hash >> 16) as u16, ..packet_of(datagram, wire) }
     }
 
