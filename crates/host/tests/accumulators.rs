@@ -99,8 +99,12 @@ fn every_accumulator_keeps_its_promise_with_every_float_type() {
             assert_eq!(stats.accumulator, accumulator.label());
             // Only scaled floats announce exponents, and blocks that are sent again because FPISA-A's registers overflowed.
             if accumulator != Accumulator::BlockFixed {
-                let again = if path == Path::Atp { stats.float_resends } else { stats.announces };
-                assert_eq!(again, stats.blocks_overflowed, "{case}");
+                let overflowed = stats.blocks_overflowed;
+                match path {
+                    // What is late goes again, floats too.
+                    Path::Atp => assert_eq!(stats.float_resends > 0, overflowed > 0, "{case}"),
+                    _ => assert_eq!(stats.announces, overflowed, "{case}"),
+                }
                 assert!(stats.blocks_overflowed == 0 || accumulator == Accumulator::FpisaA, "{case}");
             }
             for (index, sum) in ranks[0].iter().enumerate() {
@@ -239,9 +243,9 @@ fn counts_of_three_tensors(rank: u16, session: &Session) -> AccumulatorCounts {
 }
 
 fn within(mut holds: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !holds() {
-        assert!(std::time::Instant::now() < deadline, "not within ten seconds");
+        assert!(std::time::Instant::now() < deadline, "not within thirty seconds");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
