@@ -94,7 +94,8 @@ class Session:
         """Zeroed memory that the ranks of a host can sum where it lies; may outlive the session."""
     def totals(self) -> dict[str, dict[str, Any]]: ...
     def accumulator_counts(self) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
-        """What the switch's accumulator has met in the whole job, in elements by cause: in all, and by tensor.
+        """What the switch's accumulator has met in the whole job, in additions and read-outs
+        by cause: in all, and by tensor.
 
         The worst tensor comes first. Both are empty where nothing is counted.
         """

@@ -98,8 +98,8 @@ pub(crate) struct LaneStats {
 impl Session {
     /// What the accumulator of the switch where the job was admitted has met in the job's sums of floats so far, for all ranks: an element
     /// counts once for each addition or read-out that met it. `None` where it counts nothing: with block-fixed, with ATP's fixed point, and where ranks share memory. Begins anew where the
-    /// job is set up again without a rank. The switch's threads publish their counts
-    /// when they are asked; one that does not answer within 180 ms tells those of a tenth of a second before.
+    /// job is set up again without a rank. The switch's threads are
+    /// asked for what they have counted until now; one that does not answer within 180 ms is told of as it last said by itself.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Control`] if the switch does not answer, after ten seconds at most, or the job is over there.

@@ -238,8 +238,11 @@ fn counts_of_three_tensors(rank: u16, session: &Session) -> AccumulatorCounts {
         let (kind, data_type) = (CollectiveKind::AllReduce, DataType::Float16);
         collective(session, kind, data_type, ReduceOp::Sum, &input, &mut vec![0u16; 70]).expect("completes");
     }
-    // At once, and all there is to count is there.
-    session.accumulator_counts().expect("the switch answers").expect("it counts")
+    // At once all there is to count is there, unless a thread of the switch does not get to answer on a busy machine.
+    let counts = || session.accumulator_counts().expect("the switch answers").expect("it counts");
+    let shortened = |met: &fanin_numeric::Telemetry| met.left_shift + met.lost_bits == 2 * 70;
+    within(|| matches!(&counts().tensors[..], [_, (_, met)] if shortened(met)));
+    counts()
 }
 
 fn within(mut holds: impl FnMut() -> bool) {

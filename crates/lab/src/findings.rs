@@ -18,7 +18,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row without a remark. Without a number or words of the paper nothing is there to hold.
+    /// A row without a remark. Without a number or words of the paper, or a goal in their place, nothing is there to hold.
     pub fn new(quantity: impl Into<String>, paper: impl Into<String>, ours: impl Into<String>, holds: bool) -> Row {
         let paper = paper.into();
         let holds = (!paper.is_empty()).then_some(holds);

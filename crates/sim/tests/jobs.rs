@@ -96,6 +96,7 @@ fn buckets_that_cannot_be_are_refused() {
     }
 }
 
+// With this seed every job comes to the end of an iteration in so short a time, and queues lose something.
 const MIXED: &str = "
 duration_ms = 20
 seed = 4
@@ -264,7 +265,6 @@ fn atps_paths_are_drawn_from_the_seed() {
     assert_eq!(used(1, 1), used(1, 3));
 }
 
-/// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
 /// Two racks' partial sums meet on one cable of a spine, which is no program's: only its queue can tell ranks (ATP §3.7).
 #[test]
 fn atp_heeds_the_marks_of_switches_without_a_program() {
@@ -279,6 +279,7 @@ fn atp_heeds_the_marks_of_switches_without_a_program() {
     }
 }
 
+/// ATP §3.5, Fig. 10: with few slots, more reaches the server in parts, and sums are still right.
 #[test]
 fn with_few_slots_atps_server_sums_the_rest() {
     let text = |slots: u32| {

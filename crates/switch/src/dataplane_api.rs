@@ -183,7 +183,7 @@ pub struct TrafficCounters {
     pub sums_again: u64,
     /// SwitchML below a root: questions passed up.
     pub queries_up: u64,
-    /// Elements by what an accumulator of floats met.
+    /// Additions and read-outs of elements by what an accumulator of floats met.
     pub telemetry: Telemetry,
     /// Of a job: the same by tensor, for those that each thread keeps apart.
     pub tensors: Vec<TensorCounts>,
@@ -245,12 +245,17 @@ pub trait Dataplane: Send + Sync {
     fn remove(&self, job_id: u32);
 
     /// What the job waits for; `None` for an unknown job. Must return within 200 ms, with what the threads that
-    /// answered know: this is called when things hang. What these threads have counted of the job is in
-    /// [`Dataplane::counters`] afterwards.
+    /// answered know: this is called when things hang.
     fn inspect(&self, job_id: u32) -> Option<JobInspection>;
 
-    /// A snapshot of the counters. Must not wait for the threads.
+    /// A snapshot of the counters, a tenth of a second old where threads are busy. Must not wait for the threads.
     fn counters(&self) -> DataplaneCounters;
+
+    /// What the threads have counted until now. Must return within 200 ms: of a thread that does not answer in time, what
+    /// [`Dataplane::counters`] has.
+    fn counters_now(&self) -> DataplaneCounters {
+        self.counters()
+    }
 
     /// The UDP addresses of the threads, in thread order; never empty.
     fn ports(&self) -> Vec<SocketAddr>;

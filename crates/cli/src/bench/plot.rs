@@ -182,8 +182,8 @@ fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         large if large >= 100.0 || value == value.round() => format!("{value:.0}"),
-        middle if middle >= 1.0 => format!("{value:.1}"),
-        small if small >= 1e-3 => without_zeros(format!("{value:.3}")),
+        // Three digits that count.
+        size if size >= 1e-3 => without_zeros(format!("{value:.*}", (2.0 - size.log10().floor()) as usize)),
         _ => format!("{value:.1e}").replace(".0e", "e"),
     }
 }
@@ -229,6 +229,7 @@ mod tests {
     #[test]
     fn numbers_on_axes_are_short() {
         assert_eq!([0.0, 0.25, 4.0, 12.34, 256.7].map(short), ["0", "0.25", "4", "12.3", "257"]);
+        assert_eq!([0.001, 0.0015, 0.002, 0.0125, 1.25].map(short), ["0.001", "0.0015", "0.002", "0.0125", "1.25"]);
         assert_eq!([0.5, -0.015, 1e-3, 1e-10, -2.5e-7].map(short), ["0.5", "-0.015", "0.001", "1e-10", "-2.5e-7"]);
     }
 

@@ -183,7 +183,7 @@ pub fn byte_order(options: &Options) -> anyhow::Result<Findings> {
         };
         Row::new(format!("{}, {}", rate.name, rate.place), paper, ours, holds).because(
             "The paper's core has 2.3 GHz and calls DPDK's function; this machine's does more, one element at a time as well, and vector \
-             instructions twice as much in the cache: a few cores, not eleven.",
+             instructions several times as much in the cache: a few cores, not eleven.",
         )
     };
     let rows = rates.iter().map(row).collect();

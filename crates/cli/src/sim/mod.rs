@@ -44,8 +44,9 @@ pub struct Arguments {
     /// Threads; the outcome is the same for any number.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Write report.json, tables (hosts, flows, jobs, iterations, links, throughput) and drawings (completion times,
-    /// percentiles by size, throughput, fairness, links) into this folder.
+    /// Write report.json, tables (hosts, flows, unended, jobs, iterations, links, throughput) and drawings (completion times,
+    /// percentiles by size, throughput, fairness, links) into this folder. Files of these names are replaced, and removed if this
+    /// run has none.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// What tables are written as.

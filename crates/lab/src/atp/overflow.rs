@@ -177,7 +177,7 @@ fn rows(correction: &Sheet, false_positives: &Sheet) -> Vec<Row> {
         .because("An overflow is found at the sum's end, and later chunks wait a window for its floats; the paper took this from its losses."),
         Row::new(
             format!("the same with {} %", last[0]),
-            "",
+            "(some are summed as floats)",
             format!("{:.3}, {:.0} chunks summed as floats, every sum right", last[1], last[2]),
             last[2] > 0.0,
         ),

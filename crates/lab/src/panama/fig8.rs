@@ -55,10 +55,10 @@ pub enum Way {
     Panama,
     /// PANAMA on trees drawn by lot, the same as those of [`Way::SwitchmlLot`].
     PanamaLot,
-    /// PANAMA that waits for 88 of 100 ports.
+    /// PANAMA that waits for 88 of 100 workers.
     #[serde(rename = "panama-0.88")]
     Panama088,
-    /// PANAMA that waits for 94 of 100 ports.
+    /// PANAMA that waits for 94 of 100 workers.
     #[serde(rename = "panama-0.94")]
     Panama094,
 }

@@ -1,7 +1,7 @@
 //! Circles of pauses at the end of a run. With pauses nothing is lost, but where flows go around a circle of switches, each switch may wait for the next one
 //! to have room, and nothing there moves any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{LinkOutcome, Memory};
 use crate::fabric::Fabric;
@@ -18,21 +18,28 @@ pub fn quiet_ps(memory: Option<&Memory>, fabric: &Fabric) -> Option<u64> {
     Some(u64::try_from(2 * all_ps).unwrap_or(u64::MAX).max(QUIET_PS_MIN))
 }
 
-/// Links in such circles at `end_ps`, by place: each is paused, has packets that wait, has sent nothing for `quiet_ps`, and leads to a switch with another one.
+/// Links in such circles at `end_ps`, by place: each is paused, has packets that wait, has sent nothing for `quiet_ps`, and others like it lead back to where it begins.
 pub fn deadlocked(links: &[LinkOutcome], end_ps: u64, quiet_ps: u64) -> Vec<usize> {
     let is_quiet =
         |link: &LinkOutcome| link.stopped_since_ps.is_some_and(|since| since.saturating_add(quiet_ps) <= end_ps);
-    let mut stopped: Vec<usize> = (0..links.len()).filter(|&place| is_quiet(&links[place])).collect();
-    loop {
-        let count = stopped.len();
-        // What no stopped link leads to, or what leads to none, is in no circle.
-        let from: BTreeSet<u32> = stopped.iter().map(|&place| links[place].from).collect();
-        let to: BTreeSet<u32> = stopped.iter().map(|&place| links[place].to).collect();
-        stopped.retain(|&place| from.contains(&links[place].to) && to.contains(&links[place].from));
-        if stopped.len() == count {
-            return stopped;
-        }
+    let stopped: Vec<usize> = (0..links.len()).filter(|&place| is_quiet(&links[place])).collect();
+    let mut next: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for link in stopped.iter().map(|&place| &links[place]) {
+        next.entry(link.from).or_default().push(link.to);
     }
+    stopped.into_iter().filter(|&place| leads(&next, links[place].to, links[place].from)).collect()
+}
+
+/// Whether stopped links lead from here to there.
+fn leads(next: &BTreeMap<u32, Vec<u32>>, from: u32, to: u32) -> bool {
+    let (mut seen, mut open) = (BTreeSet::from([from]), vec![from]);
+    while let Some(node) = open.pop() {
+        if node == to {
+            return true;
+        }
+        open.extend(next.get(&node).into_iter().flatten().filter(|&&next| seen.insert(next)));
+    }
+    false
 }
 
 #[cfg(test)]
@@ -58,6 +65,8 @@ mod tests {
         let old = Some(50);
         // A host that waits for a circle is in none, nor is what waits behind it.
         assert_eq!(found(&[(0, 1, old), (1, 2, old), (2, 3, old), (3, 1, old), (3, 4, old)]), [1, 2, 3]);
+        let two = [(1, 2, old), (2, 1, old), (2, 3, old), (3, 4, old), (4, 3, old)];
+        assert_eq!(found(&two), [0, 1, 3, 4], "what leads from one circle to another is in none");
         assert!(found(&[(1, 2, old), (2, 3, old), (3, 1, Some(51))]).is_empty(), "one has just sent");
         assert!(found(&[(1, 2, old), (2, 3, old), (3, 1, None)]).is_empty(), "one goes on");
         assert!(found(&[(1, 2, old), (2, 3, old), (3, 4, old)]).is_empty(), "a line");

@@ -12,6 +12,8 @@ use crate::job::placement::{Placement, Placer, Rule};
 use crate::workload::exponential_ps;
 
 const BUCKET_COUNT_MAX: usize = 10_000;
+/// Of an iteration, a thousand hours.
+const COMPUTE_US_MAX: f64 = 3.6e12;
 
 /// One job, or several of a kind.
 #[derive(Clone, Debug, Deserialize)]
@@ -325,6 +327,8 @@ impl JobSection {
         ensure!((0.0..=3.6e9).contains(&compute_us), "compute_ms = {}: from 0 to an hour", compute_us / 1000.0);
         ensure!((1e-3..=1e6).contains(&self.faster), "faster = {}: from 0.001 to a million", self.faster);
         let name = named.map_or("job", |model| model.name);
-        Model { name, bytes, compute_us: compute_us / self.faster }.scaled(self.scale)
+        let model = Model { name, bytes, compute_us: compute_us / self.faster }.scaled(self.scale)?;
+        ensure!(model.compute_us <= COMPUTE_US_MAX, "compute_ms, scale and faster make more than a thousand hours");
+        Ok(model)
     }
 }

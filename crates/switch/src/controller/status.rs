@@ -58,8 +58,7 @@ impl Core {
         self.add_path(&mut job);
         self.add_switches(&mut job);
         let lanes = self.add_inspection(&mut job).unwrap_or_default().lanes;
-        // After the inspection, with which the data plane's threads publish what they have counted.
-        self.add_counters(&mut job, &self.dataplane.counters());
+        self.add_counters(&mut job, &self.dataplane.counters_now());
         let alone =
             |found: Vec<dataplane_api::LaneInspection>| found.into_iter().map(|lane| (lane, Vec::new())).collect();
         let lanes: Vec<_> = self.gather(job_id).unwrap_or_else(|| alone(lanes));

@@ -98,6 +98,8 @@ enum Command {
     Carry(Box<CarriedJob>, Sender<Result<(), InstallError>>),
     Remove(u32),
     Inspect(u32, Sender<Option<JobInspection>>),
+    /// The thread's number, for the answer.
+    Count(usize, Sender<(usize, DataplaneCounters)>),
     /// p4app-switchML carries no rank: workers are known by address.
     Register {
         job_id: u32,
@@ -121,6 +123,10 @@ impl Handle {
         let sent = self.commands.send(command).is_ok();
         self.waker.wake();
         sent
+    }
+
+    fn published(&self) -> DataplaneCounters {
+        self.published.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }
 
@@ -220,18 +226,22 @@ impl Dataplane for UdpDataplane {
     }
 
     fn counters(&self) -> DataplaneCounters {
-        let mut sum = DataplaneCounters::default();
-        for handle in &self.threads {
-            let part = handle.published.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-            add_traffic(&mut sum.total, &part.total);
-            for (job_id, traffic) in part.jobs {
-                match sum.jobs.iter_mut().find(|(id, _)| *id == job_id) {
-                    Some((_, whole)) => add_traffic(whole, &traffic),
-                    None => sum.jobs.push((job_id, traffic)),
-                }
-            }
+        merge_counters(self.threads.iter().map(Handle::published))
+    }
+
+    fn counters_now(&self) -> DataplaneCounters {
+        let (reply, answers) = bounded(self.threads.len());
+        for (thread, handle) in self.threads.iter().enumerate() {
+            handle.tell(Command::Count(thread, reply.clone()));
         }
-        sum
+        drop(reply);
+        let deadline = std::time::Instant::now() + INSPECT_WAIT;
+        let mut parts: Vec<Option<DataplaneCounters>> = self.threads.iter().map(|_| None).collect();
+        while let Ok((thread, part)) = answers.recv_deadline(deadline) {
+            parts[thread] = Some(part);
+        }
+        let parts = parts.into_iter().zip(&self.threads);
+        merge_counters(parts.map(|(part, handle)| part.unwrap_or_else(|| handle.published())))
     }
 
     fn ports(&self) -> Vec<SocketAddr> {
@@ -278,6 +288,20 @@ fn job_config(job: &JobInstall) -> JobConfig {
 }
 
 /// Each lane is served by one thread, so at most one part has slots in use.
+fn merge_counters(parts: impl Iterator<Item = DataplaneCounters>) -> DataplaneCounters {
+    let mut sum = DataplaneCounters::default();
+    for part in parts {
+        add_traffic(&mut sum.total, &part.total);
+        for (job_id, traffic) in part.jobs {
+            match sum.jobs.iter_mut().find(|(id, _)| *id == job_id) {
+                Some((_, whole)) => add_traffic(whole, &traffic),
+                None => sum.jobs.push((job_id, traffic)),
+            }
+        }
+    }
+    sum
+}
+
 fn merge_inspections(mut whole: JobInspection, part: JobInspection) -> JobInspection {
     whole.slots_in_use += part.slots_in_use;
     for (lane, other) in whole.lanes.iter_mut().zip(part.lanes) {

@@ -24,8 +24,6 @@ use crate::dataplane_api::{DataplaneCounters, InstallError, JobInspection, JobIn
 
 /// How often a busy thread publishes its counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
-/// How often a thread that is asked to publish tries again while somebody reads, who does so for a copy only.
-const PUBLISH_TRIES: usize = 100;
 
 pub(super) struct Thread {
     port: UdpPort,
@@ -86,10 +84,7 @@ impl Thread {
         loop {
             match self.step(&mut batch) {
                 Ok(true) => {}
-                Ok(false) => {
-                    self.publish();
-                    return;
-                }
+                Ok(false) => return self.publish(),
                 Err(error) => {
                     // One bad system call must not end all jobs; a dead
                     // socket repeats, so do not spin on it.
@@ -388,8 +383,12 @@ impl Thread {
                 }
                 Ok(Command::Remove(job_id)) => self.remove(job_id),
                 Ok(Command::Inspect(job_id, reply)) => {
-                    self.publish_now();
                     let _ = reply.send(self.inspect(job_id));
+                }
+                Ok(Command::Count(thread, reply)) => {
+                    let mut counters = DataplaneCounters::default();
+                    self.counters(&mut counters);
+                    let _ = reply.send((thread, counters));
                 }
                 Ok(Command::Register { job_id, lane, rank, address }) => {
                     self.peers.register(Admitted { job_number: job_id as u8, lane, rank }, address);
@@ -458,23 +457,18 @@ impl Thread {
         Some(inspection::describe(job, &snapshot, now, address))
     }
 
-    /// Who inspects reads the counters next, and they shall be no older than the question.
-    fn publish_now(&mut self) {
-        for _ in 0..PUBLISH_TRIES {
-            if self.publish() {
-                return;
-            }
-            std::thread::yield_now();
+    fn publish(&mut self) {
+        self.published_last = Instant::now();
+        // The reader holds the lock for a copy only; if it does so now, the next round publishes.
+        if let Ok(mut published) = self.published.try_lock() {
+            self.counters(&mut published);
         }
     }
 
-    /// False if somebody reads at this moment; the next round publishes then.
-    fn publish(&mut self) -> bool {
-        self.published_last = Instant::now();
-        let Ok(mut published) = self.published.try_lock() else { return false };
+    fn counters(&self, counted: &mut DataplaneCounters) {
         let (switchml, leaf, atp) = (self.switch.counters(), self.leaf.counters(), self.atp.counters());
-        published.total = publish::total(&self.port.counters(), switchml, leaf, atp, &self.carrying);
-        published.jobs.clear();
+        counted.total = publish::total(&self.port.counters(), switchml, leaf, atp, &self.carrying);
+        counted.jobs.clear();
         for job in &self.jobs {
             let traffic = &self.traffic[usize::from(job.job_id as u8)];
             let counters = match (&job.atp, &job.racks) {
@@ -490,9 +484,8 @@ impl Thread {
                     self.switch.job_counters(job.job_id).map(|found| publish::job(traffic, found, tensors))
                 }
             };
-            published.jobs.extend(counters.map(|counters| (job.job_id, counters)));
+            counted.jobs.extend(counters.map(|counters| (job.job_id, counters)));
         }
-        true
     }
 }
 

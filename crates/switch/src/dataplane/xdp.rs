@@ -50,6 +50,17 @@ enum Place {
 }
 
 impl XdpDataplane {
+    /// With what the kernel's program counts.
+    fn with_kernel(&self, mut sum: DataplaneCounters) -> DataplaneCounters {
+        let kernel = self.inner.kernel();
+        let Some(kernel) = kernel.as_ref() else { return sum };
+        add_traffic(&mut sum.total, &publish::kernel(&kernel.counters()));
+        for job_id in kernel.job_ids() {
+            sum.jobs.extend(kernel.job_counters(job_id).map(|counters| (job_id, publish::kernel(&counters))));
+        }
+        sum
+    }
+
     /// Starts the threads and puts the program in front of them. Where that fails, the threads serve alone, and
     /// [`Dataplane::path`] says why.
     ///
@@ -217,14 +228,11 @@ impl Dataplane for XdpDataplane {
     }
 
     fn counters(&self) -> DataplaneCounters {
-        let mut sum = self.inner.sockets.counters();
-        let kernel = self.inner.kernel();
-        let Some(kernel) = kernel.as_ref() else { return sum };
-        add_traffic(&mut sum.total, &publish::kernel(&kernel.counters()));
-        for job_id in kernel.job_ids() {
-            sum.jobs.extend(kernel.job_counters(job_id).map(|counters| (job_id, publish::kernel(&counters))));
-        }
-        sum
+        self.with_kernel(self.inner.sockets.counters())
+    }
+
+    fn counters_now(&self) -> DataplaneCounters {
+        self.with_kernel(self.inner.sockets.counters_now())
     }
 
     fn ports(&self) -> Vec<SocketAddr> {

@@ -78,7 +78,7 @@ struct JobView {
     age_ms: u64,
     missing_ranks: Vec<u32>,
     accumulator: &'static str,
-    /// Elements by what it met; nothing where it adds words.
+    /// Additions and read-outs of elements by what it met; nothing where it adds words.
     accumulator_counts: BTreeMap<&'static str, u64>,
     /// The same by tensor, the worst first.
     tensors: Vec<TensorView>,

@@ -111,7 +111,7 @@ pub struct SwitchCounters {
     pub parameters: u64,
     /// Packets that met a long queue here and were marked for it (ECN).
     pub marks: u64,
-    /// Elements by what an accumulator of raw floats met.
+    /// Additions and read-outs of elements by what an accumulator of raw floats met.
     pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],

@@ -107,7 +107,7 @@ pub struct JobCounters {
     pub aggregates: u64,
     /// Aggregates sent again to one worker.
     pub replies: u64,
-    /// Elements by what an accumulator of floats met.
+    /// Additions and read-outs of elements by what an accumulator of floats met.
     pub telemetry: Telemetry,
     /// Packets that went no further, by [`DropReason`] in declaration order.
     pub drops: [u64; DropReason::ALL.len()],
