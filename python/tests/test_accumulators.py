@@ -115,7 +115,7 @@ def test_explain_tells_what_the_switch_has_met(
         harmless = np.ones(64, dtype="float32")
         session.all_reduce(harmless)
         session.all_reduce(replaced)
-        # At once, as the last line of a short script, unless the switch's thread does not get to answer on a busy machine.
+        # At once, as the last line of a short script, unless the switch's thread gets no turn on a busy machine.
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             explanation = fanin.explain()
